@@ -233,7 +233,8 @@ def _clone(
 ) -> dict[str, Any]:
     """A model that imitates scripted players; a warning where it has learned to ignore what it is
     shown."""
-    made = make_warm_model(path, scenario, _cast(scenario, clones), agents, **options)
+    cast = new_files.cast_of(make(scenario), clones)
+    made = make_warm_model(path, scenario, cast, agents, **options)
     # None: nothing that it was shown could be swapped for something else
     if made["listens"] is not None and made["listens"] < DEAF:
         progress_line(
@@ -257,16 +258,3 @@ def _show(made: dict[str, Any], positions: str) -> None:
             f"cloned {', '.join(made['cloned'])}: loss {made['loss']:.3f}, depends on what it is"
             f" shown: {gap}"
         )
-
-
-def _cast(scenario: str, clones: tuple[str, ...]) -> dict[str, str]:
-    """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
-    # a behaviour's name holds no =, so the first one parts it from its agent
-    named = dict(clone.split("=", 1) for clone in clones if "=" in clone)
-    for_all = [clone for clone in clones if "=" not in clone]
-    if len(for_all) > 1 or len(named) + len(for_all) != len(clones):
-        raise click.UsageError(
-            "--clone takes one behaviour for all agents, and at most one for each: --clone"
-            " AGENT=BEHAVIOUR"
-        )
-    return {**dict.fromkeys(make(scenario).agents, for_all[0]), **named} if for_all else named

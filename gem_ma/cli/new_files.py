@@ -6,7 +6,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -93,13 +93,31 @@ def agent(name: str, model: bool, as_json: bool) -> int:
 @click.option(
     "--model", default=TABLE, show_default=True, help="With --learns: ENGINE/NAME of who learns."
 )
+@click.option(
+    "--clone",
+    "clones",
+    multiple=True,
+    metavar="[AGENT=]BEHAVIOUR",
+    help="With --learns: who is copied before, one for all agents, or one for each.",
+)
 @as_json_option
-def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json: bool) -> int:
+def config(
+    name: str,
+    source: str,
+    learns: tuple[str, ...],
+    model: str,
+    clones: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Write NAME.yaml: who plays a scenario, or with --learns who learns it.
 
+    With --clone those who learn begin as copies of scripted players. A game wants that where what
+    pays is hardly ever met by chance: where a question costs and the answer means nothing yet.
+
     \b
-    Example:
+    Examples:
       gem-ma new config market --scenario market.py --learns all
+      gem-ma new config market --scenario market.py --learns all --clone market.py:told
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise click.UsageError(f"{name}: the name of a config has letters, digits, _ and -")
@@ -109,6 +127,8 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
     if strange := [learner for learner in learners if learner not in made.agents]:
         names = ", ".join(made.agents)
         raise click.UsageError(f"--learns {strange[0]}: no such agent; its agents are {names}")
+    if clones and not learners:
+        raise click.UsageError("--clone says as whom they begin who learn: --learns AGENT, or all")
     is_long = learns == ("all",) and len(learners) > LISTED
     seats = '  "*": {policy: "{agent}"}' if is_long else _seats(made, learners)
     words = {"scenario": _quoted(source), "file": file, "agents": seats}
@@ -121,6 +141,7 @@ def config(name: str, source: str, learns: tuple[str, ...], model: str, as_json:
             "policies": "\n".join(
                 f"  {_quoted(each)}: {{model: {_quoted(model)}{engine}}}" for each in policies
             ),
+            "clones": _clones(made, learners, policies, clones),
             **how,
         }
     else:
@@ -168,6 +189,47 @@ def _is_large(model: str) -> bool:
     if folder.is_dir():
         return sum(file.stat().st_size for file in folder.glob("*.safetensors")) > LARGE
     return not name.startswith(("models/", "runs/", ".", "/"))
+
+
+def _clones(
+    made: Scenario, learners: list[str], policies: list[str], clones: tuple[str, ...]
+) -> str:
+    """The section of the template in which each policy copies scripted players, or nothing."""
+    if not clones:
+        return ""
+    cast = cast_of(made, clones)
+    if lacking := [learner for learner in learners if learner not in cast]:
+        raise click.UsageError(f"--clone says nothing of {lacking[0]}: {lacking[0]}=BEHAVIOUR")
+    for behaviour in cast.values():
+        registry.load("agents", behaviour)
+    # what is not named plays as it would in a run
+    cast = {name: made.default_cast.get(name, "random_legal") for name in made.agents} | cast
+    is_one = len(set(cast.values())) == 1
+    seats = {"*": next(iter(cast.values()))} if is_one else cast
+    words = ", ".join(
+        f"{_quoted(name)}: {_flow({'behaviour': who})}" for name, who in seats.items()
+    )
+    lines = [f"    {_quoted(policy)}: {{cast: {{{words}}}}}" for policy in policies]
+    return "\n".join(
+        ["\n  warm_start:              # they begin as copies of these players", *lines]
+    )
+
+
+def cast_of(made: Scenario, clones: Sequence[str]) -> dict[str, str]:
+    """AGENT=BEHAVIOUR of each, or one behaviour for all agents."""
+    # a behaviour's name holds no =, so the first one parts it from its agent
+    named = dict(clone.split("=", 1) for clone in clones if "=" in clone)
+    for_all = [clone for clone in clones if "=" not in clone]
+    if len(for_all) > 1 or len(named) + len(for_all) != len(clones):
+        raise click.UsageError(
+            "--clone takes one behaviour for all agents, and at most one for each: --clone"
+            " AGENT=BEHAVIOUR"
+        )
+    if strange := [agent for agent in named if agent not in made.agents]:
+        raise click.UsageError(
+            f"--clone {strange[0]}=: no such agent; its agents are {', '.join(made.agents)}"
+        )
+    return {**dict.fromkeys(made.agents, for_all[0]), **named} if for_all else named
 
 
 def _seats(made: Scenario, learners: list[str]) -> str:

@@ -22,6 +22,7 @@ from tests.cli.test_cli_human import typed
 from tests.hostile import one_line
 
 SMALL = ("train.steps=40", "evaluate.episodes=64", "run.baselines=false")
+LEARNS = ("config", "y", "--scenario", "dilemma", "--learns", "all")
 KEY = "sk-this-is-only-a-test-0123456789abcdef"
 
 
@@ -221,9 +222,32 @@ def test_new_agents_and_configs_play_as_they_are(capsys: pytest.CaptureFixture[s
         ["scenario", "x", "--agent", "a", "--agent", "a"],
         ["config", "../x", "--scenario", "dilemma"],
         ["config", "y", "--scenario", "dilemma", "--learns", "nobody"],
+        ["config", "y", "--scenario", "dilemma", "--clone", "first_legal"],
+        [*LEARNS, "--clone", "first_lega"],
+        [*LEARNS, "--clone", "nobody=first_legal"],
+        [*LEARNS, "--clone", "player_1=first_legal"],
+        [*LEARNS, "--clone", "first_legal", "--clone", "random_legal"],
     ):
         assert one_line(capsys, ["new", *words]) == 2, words
     assert Path("mine.py").read_text() == before and not list(Path().glob("x*"))
+
+
+@pytest.mark.parametrize("learns", ["all", "bob"])
+@pytest.mark.parametrize("agents", [("ann", "bob"), ("ann", "bob", "cat", "dan", "eve")])
+def test_who_learns_begins_as_a_copy_of_the_player_that_comes_with_a_new_game(
+    learns: str, agents: tuple[str, ...]
+) -> None:
+    words = [word for agent in agents for word in ("--agent", agent)]
+    assert main(["new", "scenario", "own_game", *words]) == 0
+    typed = ["new", "config", "learn", "--scenario", "own_game.py", "--learns", learns]
+    assert main([*typed, "--clone", "own_game.py:told"]) == 0
+    # whoever reads what it is told wins
+    assert main(["run", "own_game.py", "agents.*=own_game.py:told", "--out", "run", "--quiet"]) == 0
+    assert json.loads(Path("run/summary.json").read_text())["success"]["mean"] == 1
+    clones = load("learn.yaml", []).config.train.warm_start
+    assert set(clones) == (set(agents) if learns == "all" else {"bob"})
+    for clone in clones.values():
+        assert {seat.behaviour for seat in clone.cast.values()} == {"own_game.py:told"}
 
 
 def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
