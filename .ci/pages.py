@@ -1,7 +1,7 @@
 """Writes the pages that are made from the code: docs/reference/config.md out of the settings,
 docs/reference/summary.md out of the columns, docs/reference/api.md out of the public names, and
-docs/paper.md with its pictures out of the records of runs in docs/paper. With `--check` it says
-what is out of date.
+docs/paper.md with its pictures out of the records of runs in docs/paper, and docs/bench.md out of
+the battery and the scorecards in docs/bench. With `--check` it says what is out of date.
 
     python .ci/pages.py [--check]
 """
@@ -35,12 +35,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the code of this checkout, whatever is installed
 
 import gem_ma  # noqa: E402
+from gem_ma.config.battery import load_battery, shipped_battery  # noqa: E402
 from gem_ma.config.figures import load_figure, shipped_figures  # noqa: E402
 from gem_ma.config.settings import Config, StudySections  # noqa: E402
 from gem_ma.engines.api import openai  # noqa: E402
 from gem_ma.kernel.parsing.text import first_sentence  # noqa: E402
+from gem_ma.pages.static.bench import bench_markdown  # noqa: E402
 from gem_ma.pages.static.paper import drawn, paper_markdown  # noqa: E402
 from gem_ma.registry import load  # noqa: E402
+from gem_ma.runs.bench import read_card  # noqa: E402
 from gem_ma.runs.figures import read_records  # noqa: E402
 from gem_ma.scores.columns import COLUMNS  # noqa: E402
 
@@ -396,11 +399,64 @@ def paper() -> dict[str, str]:
     return {"paper.md": page, **pictures}
 
 
+BENCH = """# A scorecard of a model
+
+`gem-ma bench MODEL` plays a model in twelve short worlds, a skill each, and says how far it
+stands between chance and a strong script. `gem-ma bench MODEL MODEL2` also pairs two models task
+by task.
+
+```bash
+gem-ma bench random
+gem-ma bench openai/gpt-4.1-mini --set max_tokens=300 --yes
+gem-ma bench transformers/models/smollm2 --only negotiation
+gem-ma bench runs/bench/random runs/bench/oracle
+```
+
+A model is `ENGINE/NAME`, a run folder (a training as it ended), a behaviour, `random` or
+`oracle`; `random,network=oracle` takes another one in a row. Each row is an ordinary run folder
+below `runs/bench/MODEL`, so the same command goes on where it stopped. What it costs is said
+before; more than 1,000 model calls want `--yes`. `--set KEY=VALUE` is an option of the policy,
+`--json` prints all numbers, and `runs/bench/report.html` is the page.
+
+**Scores.** *chance* draws legal choices (`random_legal`), *oracle* is the strong script of the
+row; both are played on the same tasks, chance three times. *exact* is known by the rules. *share*
+is 0 at chance and 1 at the oracle. The intervals of a scorecard hold together at 95 %: each
+leaves out .05 over the number of rows. *verdict* says what the difference from chance and from
+the oracle holds. Differences of two models are paired, and hold together at 99 %; p is by sign
+flips, and Holm's.
+
+**Failed plays** are data: one that did not end by its rules, whosever fault it was, counts the
+least that the row allows, and stands under *failed*. An answer that cannot be read goes to the
+rules.
+
+**What is compared.** A scorecard (`scorecard.jsonl`) names the digest of its battery: all rows
+with their options, numbers of tasks, seed, and versions of the scenarios. Another digest is
+refused, with exit code 2. The seed is used by no other config, and tasks are of the split `test`;
+nothing hinders somebody from training on them. `--battery FILE` takes your own, `--seed N`
+other seeds.
+
+**What it does not say.** A row is one small world with scripted partners. A script is no person,
+and the oracle no bound: *exact* is, where there is one. A model that plays the same deterministic
+row alike each time has an interval of no width there.
+"""
+
+
+def bench() -> str:
+    """docs/bench.md."""
+    battery = load_battery(shipped_battery())
+    cards = []
+    for file in sorted((DOCS / "bench").glob("*.jsonl")):
+        cards.append(read_card(file))
+        cards[-1].check(battery, file)
+    made = bench_markdown(battery, cards)
+    return f"{BENCH}\nMade by `python .ci/pages.py` of `docs/bench/*.jsonl`.\n\n{made}"
+
+
 def main(check: bool) -> int:
     stale = []
     made = {"config.md": config(), "summary.md": summary(), "api.md": api()}
     files = {f"reference/{name}": text for name, text in made.items()}
-    for name, text in {**files, **paper()}.items():
+    for name, text in {**files, **paper(), "bench.md": bench()}.items():
         page = DOCS / name
         if page.is_file() and page.read_text(encoding="utf-8") == text:
             continue

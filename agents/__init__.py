@@ -13,6 +13,7 @@ _HERE = {
     "number_guesser": "guess_number:NumberGuesser",
     "number_guesser_without_repeats": "guess_number:NumberGuesserWithoutRepeats",
     "number_halver": "guess_number:NumberHalver",
+    "number_taught": "guess_number:NumberTaught",
     "tic_tac_toe_perfect": "tic_tac_toe:TicTacToePerfect",
     "tic_tac_toe_by_board": "tic_tac_toe:TicTacToeByBoard",
     "calculator": "arithmetic:Calculator",

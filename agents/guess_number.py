@@ -1,5 +1,5 @@
-"""Players of `guess_number`: who ignores the hints, who at least repeats nothing, and who halves
-what is left."""
+"""Players of `guess_number`: who ignores the hints, who at least repeats nothing, who halves what
+is left, and a teacher with its pupil."""
 
 from __future__ import annotations
 
@@ -71,3 +71,43 @@ class NumberHalver(NumberGuesser):
             high = min(high, guess - 1) if heard == LOWER else high
         # Where hints contradict each other, as after a noisy reading, any number is as good.
         return (low + high) // 2 if low <= high else self.rng.choice(numbers)
+
+
+PARTS = ("lowest", "low", "middle", "high", "highest")
+_RANGE = re.compile(r"from (\d{1,9}) to (\d{1,9})")
+_RIGHT = re.compile(r"The right answer is: (\d{1,9})")
+
+
+class NumberTaught(NumberGuesserWithoutRepeats):
+    """Teacher and pupil of `teamwork: teach`: the one says in which fifth of the numbers the answer
+    lies, the other guesses inside of the fifth that it hears."""
+
+    async def act(self, asked: Asked) -> Action:
+        if not asked.legal or not set(asked.legal) <= set(PARTS):
+            return await super().act(asked)
+        text = "\n".join(message.text for message in asked.transcript)
+        bounds = _RANGE.search(text)
+        right = _RIGHT.search(text)
+        choice = asked.legal[0]
+        if bounds and right:
+            choice = part_of(int(right[1]), int(bounds[1]), int(bounds[2]))
+        return Action(choice, (), choice)
+
+    def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
+        heard = {message.text for message in seen if message.sender != self.agent}
+        low = numbers[0]
+        high = numbers[-1]
+        said = [number for number in numbers if part_of(number, low, high) in heard]
+        tried = {guess for guess, _ in self.hints(seen)}
+        left = [number for number in said if number not in tried]
+        return left[0] if left else super().choose(numbers, seen)
+
+
+def part_of(number: int, low: int, high: int) -> str:
+    """The fifth of `low` to `high` that a number lies in.
+
+    >>> part_of(1, 1, 10), part_of(10, 1, 10)
+    ('lowest', 'highest')
+    """
+    place = (number - low) * len(PARTS) // (high - low + 1)
+    return PARTS[min(max(place, 0), len(PARTS) - 1)]

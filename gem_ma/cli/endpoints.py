@@ -16,7 +16,7 @@ from gem_ma.engines.api.messages import chat
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Priced, Reachable
 from gem_ma.kernel.errors import EngineError
-from gem_ma.kernel.types import Reply, Request
+from gem_ma.kernel.types import Reply, Request, Sampling
 
 # plays; steps where neither the config nor the scenario sets a limit; tokens; seconds
 SAMPLED_EPISODES = 2
@@ -87,15 +87,29 @@ def estimate(
     plans: Iterable[Plan], policies: Mapping[str, Policy], episodes: int
 ) -> dict[str, dict[str, Any]]:
     """By remote policy: guesses at `requests`, `prompt` and `completion` tokens and `usd` (None
-    without a price) of so many episodes.
+    without a price) of so many episodes."""
+    engines = remote(policies)
+    guesses = guess(plans, {name: policy.sampling for name, policy in policies.items()}, episodes)
+    for name, engine in engines.items():
+        counts = guesses[name]
+        counts["usd"] = None
+        if isinstance(engine, Priced):
+            counts["usd"] = engine.usd(counts["prompt"], counts["completion"])
+    return {name: guesses[name] for name in engines}
+
+
+def guess(
+    plans: Iterable[Plan], policies: Mapping[str, Sampling], episodes: int
+) -> dict[str, dict[str, Any]]:
+    """By policy: guesses at `requests`, `prompt` and `completion` tokens of so many episodes; no
+    model is opened.
 
     Plays a few of them with filling in the place of every model, up to the limits of the config
     and the scenario: rather too many turns than too few. No bound: a behaviour may ask its model
     again for an answer that filling never gives.
     """
-    engines = remote(policies)
     fillers = {name: _Filler(GUESSED_ANSWER) for name in policies}
-    table = {name: replace(policy, engine=fillers[name]) for name, policy in policies.items()}
+    table = {name: Policy(name, fillers[name], sampling) for name, sampling in policies.items()}
     played = 0
     for plan in islice(plans, SAMPLED_EPISODES):
         # filling may never bring a talk to its end, and a check must come to one
@@ -103,19 +117,15 @@ def estimate(
         limits = replace(plan.limits, max_steps=steps, timeout_s=PLAY_S)
         asyncio.run(play(replace(plan, limits=limits), table))
         played += 1
-    guesses: dict[str, dict[str, Any]] = {}
-    for name, engine in engines.items():
-        filler = fillers[name]
-        share = episodes / max(1, played)
-        counts = {
+    share = episodes / max(1, played)
+    return {
+        name: {
             "requests": round(filler.requests * share),
             "prompt": round(filler.prompt * share),
             "completion": round(filler.completion * share),
         }
-        guesses[name] = {**counts, "usd": None}
-        if isinstance(engine, Priced):
-            guesses[name]["usd"] = engine.usd(counts["prompt"], counts["completion"])
-    return guesses
+        for name, filler in fillers.items()
+    }
 
 
 def estimate_rows(

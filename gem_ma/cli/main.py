@@ -35,6 +35,7 @@ COMMANDS = {  # in the order of help; no command is imported before it is asked 
     "train": "Lets the policies of a config learn.",
     "serve": "Lets a program of yours play one of the agents.",
     "study": "Plays every cell of a grid, and compares them.",
+    "bench": "Scores a model on a battery of short worlds.",
     "paper": "Repeats the paper's experiments, and writes a page of them.",
     "check": "Checks a config, or a scenario's rules; plays nothing that costs.",
     "list": "Lists scenarios, agents, engines, configs or runs.",

@@ -107,16 +107,17 @@ def play(
     as_json: bool = False,
     quiet: bool = False,
     say_score: bool = True,
+    opened: Opened | None = None,
 ) -> int:
     """Plays what is not done yet and prints the score of all (`say_score`); gives the exit code.
-    `resume`: what is typed to go on, where that is not `gem-ma resume`. Raises Interrupted after a
-    signal."""
+    `resume`: what is typed to go on, where that is not `gem-ma resume`; `opened`: the config, where
+    it is open already. Raises Interrupted after a signal."""
     from gem_ma.cli.runs import report_of, show_summary, tell_changes
     from gem_ma.engines.base import paces
     from gem_ma.runs.open import open_config
     from gem_ma.runs.playing import play_run
 
-    opened = open_config(loaded)
+    opened = opened or open_config(loaded)
     for line in paces(opened.policies):
         progress_line(line)
     watch = Watch(resume or f"gem-ma resume {path}", quiet)

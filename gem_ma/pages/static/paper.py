@@ -276,7 +276,11 @@ def paper_markdown(figures: Sequence[Drawn], pictures: str) -> str:
         picture = f"![{settings.title}]({pictures}/paper_{one.figure.name}.svg)"
         parts.append(picture if one.chart else "")
         for made in one.tables:
-            rows = [made.columns, ["---"] * len(made.columns), *made.rows]
-            lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-            parts += [made.caption, "\n".join(lines)]
+            parts += [made.caption, table_markdown(made)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def table_markdown(table: Table) -> str:
+    """A table in Markdown."""
+    rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)

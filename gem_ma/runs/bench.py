@@ -1,0 +1,241 @@
+"""Scorecards of `gem-ma bench`: who is meant by a word, and the values of a model's plays out of
+its run folders. A scorecard is a file of JSON lines that needs neither models nor plays.
+
+The first line: `bench` (1), `battery` (its digest), `title seed model`. Then a line for each row
+and player: `row who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task),
+`values` (one a play, in the order of the plans; of a play that failed the least), `failed`,
+`unread` (closed choices that named nothing legal, as a share), and what its model used: `calls
+prompt completion usd`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gem_ma import registry
+from gem_ma.config.battery import ORACLE, Battery, Part, Player
+from gem_ma.config.loading import Loaded
+from gem_ma.driver.behaviour import as_factory, needs_policy
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.spelling import nearest
+from gem_ma.record.json_text import load_json
+from gem_ma.runs.costs import prices_of
+from gem_ma.runs.open import Opened
+from gem_ma.runs.plans import Plans
+from gem_ma.runs.store import read_summary, rows_by, run_path, write_file
+from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.names import FREE_KEYS
+from gem_ma.scores.columns import costs
+from gem_ma.scores.groups import RETURN, SUCCESS
+from gem_ma.scores.rows import PlayRow, last_attempts, usages_in
+from gem_ma.system.files import is_file, lines, stream
+
+Record = dict[str, Any]
+FILE = "scorecard.jsonl"
+MODEL = "model"
+RANDOM = "random"
+# by the rules, or by a limit of the world's own; other ends are faults of who played
+ENDED = ("terminated", "truncated", "max_steps")
+_KEYS = ("row", "who", "plays", "values", "failed", "unread", "calls")
+
+
+@dataclass
+class Scorecard:
+    """A model's records, by row and player. `battery`: the digest of what was played."""
+
+    model: str
+    battery: str
+    seed: int
+    cells: dict[str, dict[str, Record]] = field(default_factory=dict)
+
+    def rows(self) -> list[str]:
+        """The rows whose three players have all played."""
+        return [row for row, found in self.cells.items() if len(found) == 3]
+
+    def check(self, battery: Battery, where: object) -> None:
+        """Raises ConfigError where it is of another battery."""
+        if self.battery != battery.digest:
+            raise ConfigError(
+                f"{where}: a scorecard of battery {self.battery} (seed {self.seed}), and this one"
+                f" is {battery.digest} (seed {battery.settings.seed}): rows, seeds or tasks differ,"
+                " so scores are not compared; play it anew with --out FOLDER"
+            )
+
+
+# -- who is meant ----------------------------------------------------------------------------------
+
+
+def player_of(word: str, battery: Battery, options: Mapping[str, Any]) -> Player:
+    """Who a word means: `random`, `oracle`, a behaviour, ENGINE/NAME or a run folder, in all rows;
+    `WHO,ROW=WHO` takes another one in some. `options` are those of the policy. Raises
+    ConfigError."""
+    base, *others = re.split(r",(?=[\w-]+=)", word)
+    named = dict(other.split("=", 1) for other in others)
+    for row in named:
+        if row not in battery.settings.rows:
+            raise ConfigError(
+                f"{word}: the battery has no row {row!r}{nearest(row, battery.settings.rows)}"
+            )
+    parts = {row: _part(named.get(row, base), row, battery, options) for row in battery.rows}
+    if options and not any(part.policy for part in parts.values()):
+        raise ConfigError(f"{word}: no model plays, so there is nothing to set")
+    return Player(word, parts)
+
+
+def _part(word: str, row: str, battery: Battery, options: Mapping[str, Any]) -> Part:
+    if word == ORACLE:
+        return battery.oracle(row)
+    if word == RANDOM:
+        return Part({"behaviour": battery.settings.chance})
+    engine, slash, name = word.partition("/")
+    if is_file(Path(word, "manifest.json")):
+        return Part({}, {**_policy_in(Path(word)), **options})
+    if slash and name and registry.known("engines", engine):
+        return Part({}, {"model": word, **options})
+    if not registry.known("agents", word):
+        known = [RANDOM, ORACLE, *registry.catalog("agents")]
+        engines = ", ".join(registry.catalog("engines"))
+        raise ConfigError(
+            f"{word}: no model, run folder or behaviour is called so{nearest(word, known)}; a model"
+            f" is ENGINE/NAME, as openai/NAME (engines: {engines})"
+        )
+    if needs_policy(word, as_factory(word)):
+        raise ConfigError(f"{word}: this behaviour asks a model; name the model, as openai/NAME")
+    return Part({"behaviour": word})
+
+
+def _policy_in(path: Path) -> dict[str, Any]:
+    """The settings of the one policy of a run folder; of a training as it ended."""
+    resolved = read_resolved(path)
+    policies: dict[str, Any] = dict(resolved.get("policies") or {})
+    trained = (read_summary(path) or {}).get("models") or {}
+    if resolved.get("train") and not trained:
+        raise ConfigError(f"{path}: this training has not ended; go on with: gem-ma resume {path}")
+    found = {name: f"{one['engine']}/{path / one['path']}" for name, one in trained.items()}
+    found = found or {name: str(one["model"]) for name, one in policies.items()}
+    if len(found) != 1:
+        listed = ", ".join(found.values()) or "none"
+        raise ConfigError(f"{path}: wanted is a run of one model; name one of them: {listed}")
+    ((name, model),) = found.items()
+    kept = {key: value for key, value in policies[name].items() if value is not None}
+    # the folder holds the adapter
+    return {**kept, "model": model} if "lora" not in kept else {"model": model}
+
+
+# -- what was played -------------------------------------------------------------------------------
+
+
+def card_folder(out: Path, player: Player, options: Mapping[str, Any]) -> Path:
+    """The folder of a model: named by the word, and by what is set of its policy and changes
+    results."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", player.name).strip(".-")[:80] or MODEL
+    told = {key: value for key, value in options.items() if f"policies.*.{key}" not in FREE_KEYS}
+    if not told:
+        return out / slug
+    text = json.dumps(told, sort_keys=True, default=str)
+    return out / f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def cell_path(folder: Path, row: str, loaded: Loaded) -> Path:
+    """The run folder of a row."""
+    return run_path(row, loaded.identity(), root=folder)
+
+
+def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) -> Record | None:
+    """The record of a cell whose plays have all ended, else None. Raises ConfigError where its
+    plays have no such score."""
+    settings = battery.settings.rows[row]
+    config = opened.loaded.config
+    plans = Plans(config, opened.worlds.played[0].scenario)
+    if not is_file(path / "manifest.json"):
+        return None
+    found = {one.id: one for one in last_attempts(rows_by(path, opened.worlds.judge))}
+    wanted = [plans.id(number) for number in range(len(plans))]
+    if not all(id_ in found and found[id_].end != "interrupted" for id_ in wanted):
+        return None
+    rows = [found[id_] for id_ in wanted]
+    values = [
+        _value(one, settings.score, settings.least, f"{battery.path}: rows.{row}") for one in rows
+    ]
+    spent = [*costs(map(usages_in, rows), prices_of(config)).values()]
+    summary = read_summary(path) or {}
+    unread = [
+        share for agent, share in summary.get("illegal", {}).items() if agent in spent_by(opened)
+    ]
+    return {
+        "row": row,
+        "who": who,
+        "run": path.name,
+        "plays": config.run.episodes_per_task,
+        "values": [round(value, 6) for value in values],
+        "failed": sum(one.end not in ENDED for one in rows),
+        "unread": max((share for share in unread if share is not None), default=0.0),
+        "calls": sum(one["requests"] for one in spent),
+        **{key: _sum([one[key] for one in spent]) for key in ("prompt", "completion", "usd")},
+    }
+
+
+def spent_by(opened: Opened) -> list[str]:
+    """The agents that a model plays."""
+    return [agent for agent, seat in opened.worlds.played[0].config.agents.items() if seat.policy]
+
+
+def _sum(values: list[Any]) -> Any:
+    return None if None in values else sum(values)
+
+
+def _value(row: PlayRow, score: str, least: float, where: str) -> float:
+    if row.end not in ENDED:
+        return least
+    found: Any = row.success if score == SUCCESS else row.measures.get(score)
+    if score.startswith(RETURN):
+        found = (row.returns or {}).get(score.removeprefix(RETURN))
+    if found is None:
+        names = [SUCCESS, *(f"{RETURN}{agent}" for agent in row.returns or ()), *row.measures]
+        raise ConfigError(f"{where}.score: its plays have no {score!r}{nearest(score, names)}")
+    return float(found)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write_card(file: Path, card: Scorecard) -> None:
+    """Writes a scorecard."""
+    head = {"bench": 1, "battery": card.battery, "seed": card.seed, "model": card.model}
+    records = [one for found in card.cells.values() for one in found.values()]
+    write_file(file, "".join(json.dumps(one, allow_nan=False) + "\n" for one in (head, *records)))
+
+
+def card_at(word: str) -> Path | None:
+    """The scorecard that a word names: the file, or the folder that holds one."""
+    for file in (Path(word), Path(word, FILE)):
+        if file.suffix == ".jsonl" and is_file(file):
+            return file
+    return None
+
+
+def read_card(file: Path) -> Scorecard:
+    """The scorecard of a file. Raises StoreError that names the line."""
+    card: Scorecard | None = None
+    with stream(file) as opened:
+        for number, line in enumerate(lines(opened, file), 1):
+            try:
+                record = load_json(line)
+                if card is None:
+                    card = Scorecard(record["model"], record["battery"], record["seed"])
+                    continue
+                missing = [key for key in _KEYS if key not in record]
+                if missing or not all(type(v) in (int, float) for v in record["values"]):
+                    raise ValueError(f"a record without {missing[0] if missing else 'numbers'}")
+                card.cells.setdefault(record["row"], {})[record["who"]] = record
+            except (ValueError, KeyError, TypeError, StoreError) as error:
+                raise StoreError(f"{file}:{number}: no scorecard ({error})") from None
+    if card is None:
+        raise StoreError(f"{file}: no scorecard: it is empty")
+    return card

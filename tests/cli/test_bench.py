@@ -1,0 +1,237 @@
+"""Scorecards: who is meant, chance and oracle beside a model, a skill that is planted, what is kept
+after a kill, and which scorecards are not compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gem_ma.cli.bench as bench_command
+from gem_ma.cli.main import main
+from gem_ma.config.battery import load_battery, shipped_battery
+from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.pages.static.bench import bench_markdown, row_facts
+from gem_ma.runs.bench import player_of, read_card
+from gem_ma.runs.open import open_config
+from gem_ma.scores.scorecard import differences, row_score
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SMALL = """
+title: Three skills
+seed: 5
+chance_plays: 2
+rows:
+  deal:
+    skill: makes a deal
+    scenario: {id: negotiation}
+    seat: party_1
+    others: {party_2: negotiation_simple}
+    oracle: negotiation_strong
+    score: return party_1
+    tasks: 60
+  ring:
+    skill: agrees
+    scenario: {id: network, agents: 3, rounds: 2}
+    seat: node_0
+    others: {"node_*": network_strong}
+    oracle: network_strong
+    tasks: 60
+  teach:
+    skill: teaches
+    scenario:
+      id: guess_number
+      turns: 2
+      wrappers: [{teamwork: {pattern: teach, every: 0, talk: signals, signals: [lowest, low, middle, high, highest]}}]
+    seat: teacher
+    others: {pupil: number_taught}
+    oracle: number_taught
+    tasks: 60
+"""
+RUBBISH = ["--set", "replies=[what]", "--set", "repeat=true"]
+
+
+@pytest.fixture
+def battery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    monkeypatch.setattr(bench_command, "shipped_battery", lambda: path)
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["bench", *words, "--json", "--quiet"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def test_random_is_at_chance_and_the_oracle_at_its_reference(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = bench(capsys, "random", "oracle")
+    blind, best = (model["rows"] for model in told["models"])
+    assert [*blind] == ["deal", "ring", "teach"]
+    for row in blind:
+        gap = blind[row]["from_chance"]
+        assert gap["low"] <= 0 <= gap["high"] and blind[row]["verdict"] == "chance"
+        assert blind[row]["mean"] != 0
+        assert best[row]["mean"] == best[row]["oracle"]["mean"]
+        assert best[row]["share"] == 1 and best[row]["verdict"] == "oracle"
+        assert told["differences"][row]["low"] > 0
+    assert best["teach"]["mean"] == 1
+    assert "Three skills" in Path(told["report"]).read_text()
+
+
+def test_a_skill_that_is_planted_moves_its_row_alone(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = bench(capsys, "random", "random,ring=oracle")["differences"]
+    assert found["ring"]["low"] > 0 and found["ring"]["p_adjusted"] < 0.01
+    for row in ("deal", "teach"):
+        assert found[row]["low"] <= 0 <= found[row]["high"]
+
+
+def test_rubbish_scores_low_and_failed_plays_are_counted(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = bench(capsys, "scripted/x", *RUBBISH)
+    (rows,) = (model["rows"] for model in told["models"])
+    assert rows["ring"]["mean"] == 0 and rows["ring"]["unread"] == 1
+    assert rows["ring"]["calls"] == 180 and rows["ring"]["failed"] == 0
+    assert rows["deal"]["verdict"] != "oracle" and rows["teach"]["verdict"] == "chance"
+    # a script of one line has no second answer
+    (rows,) = (m["rows"] for m in bench(capsys, "scripted/x", *RUBBISH[:2])["models"])
+    assert rows["ring"]["failed"] == rows["ring"]["tasks"] == 60 and rows["ring"]["mean"] == 0
+
+
+def test_the_same_command_goes_on_where_it_stopped(
+    battery: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = bench(capsys, "random", "--out", "whole")
+    real = bench_command.play
+    played: list[str] = []
+
+    def stops(loaded: Any, path: Path, **more: Any) -> int:
+        played.append(path.parent.name + path.name[:4])
+        if len(played) == 5:
+            raise KeyboardInterrupt
+        return real(loaded, path, **more)
+
+    monkeypatch.setattr(bench_command, "play", stops)
+    assert main(["bench", "random", "--out", "cut", "--quiet"]) != 0
+    # a play of the cell that was under way is on record, and the next one was torn
+    cut = next((tmp_path / "cut" / "oracle").glob("deal*")) / "episodes.jsonl"
+    lines = cut.read_bytes().splitlines(keepends=True)
+    cut.write_bytes(b"".join(lines[:7]) + lines[7][:40])
+    monkeypatch.setattr(bench_command, "play", real)
+    capsys.readouterr()
+    again = bench(capsys, "random", "--out", "cut")
+    assert again["models"][0]["rows"] == whole["models"][0]["rows"]
+    capsys.readouterr()
+    assert main(["bench", "random", "--out", "cut", "--quiet"]) == 0
+    assert "..." not in capsys.readouterr().err
+
+
+def test_scorecards_of_another_battery_are_not_compared(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "random", "--out", "a", "--quiet"]) == 0
+    assert main(["bench", "oracle", "--out", "b", "--seed", "6", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["bench", "a/random", "b/oracle"]) == 2
+    told = capsys.readouterr().err
+    assert "b/oracle: a scorecard of battery" in told and "not compared" in told
+    assert main(["bench", "b/oracle", "oracle", "--out", "b", "--seed", "6"]) == 0
+    battery.write_text(SMALL.replace("tasks: 60", "tasks: 59", 1))
+    for words in (["random", "--out", "a"], ["a/random"], ["a/random/scorecard.jsonl"]):
+        assert main(["bench", *words]) == 2
+    # words change nothing
+    battery.write_text(SMALL.replace("makes a deal", "deals"))
+    assert main(["bench", "a/random"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["rndom"], "did you mean 'random'"),
+        (["direct"], "name the model"),
+        (["transformers/nowhere", "--yes"], "no model folder 'nowhere'"),
+        (["opnai/x"], "a model is ENGINE/NAME"),
+        (["random,rnig=oracle"], "did you mean 'ring'"),
+        (["random", "--only", "rnig"], "did you mean 'ring'"),
+        (["random", "--set", "max_tokens=3"], "nothing to set"),
+        (["a", "b", "c"], "one model or two"),
+        (["scripted/x", *RUBBISH, "--battery", "large.yaml"], "--yes"),
+    ],
+)
+def test_what_cannot_be_played_is_one_line(
+    battery: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    Path("large.yaml").write_text(SMALL.replace("tasks: 60", "tasks: 900"))
+    assert main(["bench", *words]) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_wrong_battery_is_refused_with_its_line(battery: Path) -> None:
+    battery.write_text(SMALL.replace("seat: node_0", "saet: node_0"))
+    with pytest.raises(ConfigError, match=r"small.yaml:\d+: rows.ring.saet: unknown key"):
+        load_battery(battery)
+    battery.write_text(SMALL.replace("id: negotiation", "di: negotiation"))
+    with pytest.raises(ConfigError, match=r"rows\.deal\.scenario: wants the id"):
+        load_battery(battery)
+
+
+def test_a_score_that_is_not_there_is_named(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    battery.write_text(SMALL.replace("return party_1", "return party_3"))
+    assert main(["bench", "random", "--quiet", "--only", "deal"]) == 2
+    assert "rows.deal.score: its plays have no 'return party_3'" in capsys.readouterr().err
+
+
+def test_a_damaged_scorecard_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "scorecard.jsonl"
+    for text in ("", '{"bench": 1}\n', "no\n"):
+        file.write_text(text)
+        with pytest.raises(StoreError, match=r"scorecard\.jsonl.*no scorecard"):
+            read_card(file)
+
+
+def test_scores_hold_together() -> None:
+    blind, best = [0.0, 1.0] * 20, [1.0] * 20
+    one = row_score([0.0, 1.0] * 10, blind, best, plays=2, rows=1, rate=True)
+    many = row_score([0.0, 1.0] * 10, blind, best, plays=2, rows=12, rate=True)
+    assert many.score.low < one.score.low and many.from_chance.low < one.from_chance.low
+    assert one.verdict == "chance" and one.share == 0
+    assert row_score([0.0] * 40, blind, best, plays=2, rows=1, rate=True).verdict == "below chance"
+    equal = differences({"a": ([1.0] * 9, [1.0] * 9, False), "b": ([0.0] * 9, [0.0] * 9, True)})
+    assert equal["a"]["low"] == equal["a"]["high"] == 0 and equal["b"]["low"] < 0
+
+
+def test_the_shipped_battery_opens() -> None:
+    battery = load_battery(shipped_battery())
+    assert len(battery.rows) == 12 and re.fullmatch("[0-9a-f]{12}", battery.digest)
+    model = player_of("scripted/echo", battery, {})
+    for row in battery.rows:
+        for player in (model, *battery.beside().values()):
+            assert open_config(battery.load(row, player)).worlds.played
+
+
+def test_the_page_of_the_docs_is_made_of_its_scorecards() -> None:
+    battery = load_battery(shipped_battery())
+    cards = [read_card(file) for file in sorted((DOCS / "bench").glob("*.jsonl"))]
+    for card in cards:
+        card.check(battery, card.model)
+    assert bench_markdown(battery, cards) in (DOCS / "bench.md").read_text("utf-8")
+    # what is committed is at chance, all rows together
+    (blind,) = (card for card in cards if card.model == "random")
+    for one in row_facts(battery, blind).values():
+        assert one["from_chance"]["low"] <= 0 <= one["from_chance"]["high"]
