@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,6 +108,10 @@ def command(
     options = _options(settings, base_url)
     made: dict[str, Scenario] = {}  # all cells share the scenarios
     sides = [_Side.of(word, battery, options, out, made) for word in models]
+    if options and not any(side.cells for side in sides):
+        raise click.UsageError(
+            "--set and --base-url are for models that play; these are scorecards"
+        )
     _say(sides, yes)
     words = click.get_current_context().params
     for side in sides:
@@ -160,12 +164,14 @@ class _Cell(NamedTuple):
 
 @dataclass
 class _Side:
-    """A model and its scorecard; `cells` are none where the scorecard is read."""
+    """A model and its scorecard; `cells` are none where the scorecard is read. `others`: its rows
+    that were not asked for, and stay."""
 
     battery: Battery
     card: Scorecard
     file: Path
     cells: Sequence[_Cell] = ()
+    others: Mapping[str, dict[str, Record]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -185,8 +191,11 @@ class _Side:
         player = player_of(word, battery, options)
         folder = card_folder(out, player, options)
         file = folder / FILE
+        others = {}
         if is_file(file):
-            read_card(file).check(battery, file)
+            old = read_card(file)
+            old.check(battery, file)
+            others = {row: found for row, found in old.cells.items() if row not in battery.rows}
         cells = []
         for row in battery.rows:
             # the model first: what is wrong with it is found before others play
@@ -196,7 +205,7 @@ class _Side:
                 path = cell_path(folder if who == MODEL else out / who, row, loaded)
                 cells.append(_Cell(row, who, open_config(loaded, made=made), path))
         card = Scorecard(folder.name, battery.digest, battery.settings.seed)
-        return cls(battery, card, file, cells)
+        return cls(battery, card, file, cells, others)
 
     def record(self, cell: _Cell) -> Record | None:
         return record_of(cell.row, cell.who, self.battery, cell.opened, cell.path)
@@ -246,7 +255,7 @@ class _Side:
                 return code or 1
             self.card.cells.setdefault(cell.row, {})[cell.who] = record
             if cell.row in self.card.rows():
-                write_card(self.file, self.card)
+                write_card(self.file, replace(self.card, cells={**self.others, **self.card.cells}))
         return 0
 
 

@@ -21,10 +21,11 @@ from gem_ma.config.document import read
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.playing import Settings
 from gem_ma.config.schema import validate
+from gem_ma.config.sources import FILES, locate_files
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.registry import load as load_part
-from gem_ma.system.files import MOST_JSON
+from gem_ma.system.files import MOST_JSON, digest_of
 from gem_ma.system.folders import read_named
 
 POLICY = "model"  # what the policy of a model is called in its runs
@@ -94,7 +95,7 @@ class Battery:
         seat = {"behaviour": named, "policy": POLICY} if part.policy is not None else {}
         tools = {"tools": settings.tools} if settings.tools else {}
         words: dict[str, Any] = {
-            "scenario": {**settings.scenario, "tasks": settings.tasks},
+            "scenario": {**settings.scenario, **self._files(row), "tasks": settings.tasks},
             "agents": {**settings.others, settings.seat: {**seat, **part.seat, **tools}},
             "run": {
                 "seed": self.settings.seed,
@@ -121,14 +122,25 @@ class Battery:
         named = self.settings.rows[row].oracle
         return Part({"behaviour": named} if isinstance(named, str) else named)
 
+    def _files(self, row: str) -> dict[str, Any]:
+        """The options of a row's scenario that are files, as seen from the working folder."""
+        options = self.settings.rows[row].scenario
+        base = self.path.parent
+        return {key: locate_files(options[key], base) for key in FILES if key in options}
+
     @cached_property
     def digest(self) -> str:
-        """12 hex digits of what is played: all rows of the file, seed, chance, and the versions of
-        the scenarios. Scores of another digest are not compared with these."""
+        """12 hex digits of what is played: all rows of the file with the files that they name,
+        seed, chance, and the versions of the scenarios. Scores of another digest are not compared
+        with these."""
         said = self.settings.model_dump(exclude={"title": True, "rows": {"__all__": _WORDS}})
         scenarios = (row.scenario["id"] for row in self.settings.rows.values())
         versions = [getattr(load_part("scenarios", name), "version", None) for name in scenarios]
-        text = json.dumps([said, versions], sort_keys=True)
+        named = [file for row in self.settings.rows for file in self._files(row).values()]
+        paths = [
+            path for one in named for path in (one.values() if isinstance(one, dict) else [one])
+        ]
+        text = json.dumps([said, versions, [digest_of(path) for path in paths]], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -98,12 +98,12 @@ def _part(word: str, row: str, battery: Battery, options: Mapping[str, Any]) -> 
         return Part({}, {**_policy_in(Path(word)), **options})
     if slash and name and registry.known("engines", engine):
         return Part({}, {"model": word, **options})
-    if not registry.known("agents", word):
+    if not registry.known("agents", word) and not registry.names_code(word):
         known = [RANDOM, ORACLE, *registry.catalog("agents")]
-        engines = ", ".join(registry.catalog("engines"))
+        hint = nearest(word, known, listed=False)
         raise ConfigError(
-            f"{word}: no model, run folder or behaviour is called so{nearest(word, known)}; a model"
-            f" is ENGINE/NAME, as openai/NAME (engines: {engines})"
+            f"{word}: no model, run folder or behaviour is called so{hint}; a model is ENGINE/NAME,"
+            f" as openai/NAME (engines: {', '.join(registry.catalog('engines'))})"
         )
     if needs_policy(word, as_factory(word)):
         raise ConfigError(f"{word}: this behaviour asks a model; name the model, as openai/NAME")

@@ -69,6 +69,7 @@ def bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 def test_random_is_at_chance_and_the_oracle_at_its_reference(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_random_is_at_chance_and_the_oracle_at_its_reference(
     assert "Three skills" in Path(told["report"]).read_text()
 
 
+@pytest.mark.long
 def test_a_skill_that_is_planted_moves_its_row_alone(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_skill_that_is_planted_moves_its_row_alone(
         assert found[row]["low"] <= 0 <= found[row]["high"]
 
 
+@pytest.mark.long
 def test_rubbish_scores_low_and_failed_plays_are_counted(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_rubbish_scores_low_and_failed_plays_are_counted(
     assert rows["ring"]["failed"] == rows["ring"]["tasks"] == 60 and rows["ring"]["mean"] == 0
 
 
+@pytest.mark.long
 def test_the_same_command_goes_on_where_it_stopped(
     battery: Path,
     tmp_path: Path,
@@ -139,6 +143,7 @@ def test_the_same_command_goes_on_where_it_stopped(
     assert "..." not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_scorecards_of_another_battery_are_not_compared(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +162,38 @@ def test_scorecards_of_another_battery_are_not_compared(
     assert main(["bench", "a/random"]) == 0
 
 
+@pytest.mark.long
+def test_rows_that_were_not_asked_for_stay(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for row in ("ring", "deal"):
+        assert [*bench(capsys, "random", "--only", row)["models"][0]["rows"]] == [row]
+    assert [*bench(capsys, "runs/bench/random")["models"][0]["rows"]] == ["deal", "ring"]
+    assert main(["bench", "runs/bench/random", "--set", "max_tokens=3"]) == 2
+    assert "these are scorecards" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_trained_run_is_scored_as_it_ended(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = """
+scenario: {id: network, agents: 3, rounds: 2}
+agents: {node_0: {policy: main}, node_*: network_strong}
+policies: {main: {model: table/softmax}}
+train: {policies: [main], steps: 1, episodes: 8, estimator: {name: rebn}}
+evaluate: {episodes: 4}
+"""
+    Path("learns.yaml").write_text(config)
+    assert main(["train", "learns.yaml", "--out", "trained", "--quiet"]) == 0
+    capsys.readouterr()
+    (rows,) = (m["rows"] for m in bench(capsys, "trained", "--only", "ring")["models"])
+    assert rows["ring"]["calls"] == 180 and rows["ring"]["failed"] == 0
+    Path("mine.py").write_text("def Mine(messages, legal, rng):\n    return legal[0]\n")
+    (rows,) = (m["rows"] for m in bench(capsys, "mine.py:Mine", "--only", "ring")["models"])
+    assert rows["ring"]["calls"] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -168,6 +205,8 @@ def test_scorecards_of_another_battery_are_not_compared(
         (["random", "--only", "rnig"], "did you mean 'ring'"),
         (["random", "--set", "max_tokens=3"], "nothing to set"),
         (["a", "b", "c"], "one model or two"),
+        (["nowhere.py:Mine"], "no such file"),
+        (["runs/nowhere"], "no model, run folder or behaviour"),
         (["scripted/x", *RUBBISH, "--battery", "large.yaml"], "--yes"),
     ],
 )
@@ -216,6 +255,7 @@ def test_scores_hold_together() -> None:
     assert equal["a"]["low"] == equal["a"]["high"] == 0 and equal["b"]["low"] < 0
 
 
+@pytest.mark.long
 def test_the_shipped_battery_opens() -> None:
     battery = load_battery(shipped_battery())
     assert len(battery.rows) == 12 and re.fullmatch("[0-9a-f]{12}", battery.digest)
