@@ -425,6 +425,10 @@ leaves out .05 over the number of rows. *verdict* says what the difference from 
 the oracle holds. Differences of two models are paired, and hold together at 99 %; p is by sign
 flips, and Holm's.
 
+**How a model is asked.** In `retail` as its assistant (`tool_calling`), elsewhere by `choices`:
+what the agent sees, and the choices behind each question. A trained run folder is asked without
+them, as it was trained.
+
 **Failed plays** are data: one that did not end by its rules, whosever fault it was, counts the
 least that the row allows, and stands under *failed*. An answer that cannot be read goes to the
 rules.

@@ -7,6 +7,7 @@ if __name__ != "gem_ma.agents":
 # Names as text, so that a list of behaviours imports none of them.
 _HERE = {
     "direct": "direct:Direct",
+    "choices": "direct:Choices",
     "random_legal": "bots:RandomLegal",
     "first_legal": "bots:FirstLegal",
     "silent": "bots:Silent",

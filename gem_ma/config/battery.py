@@ -62,10 +62,12 @@ class BatterySettings(Settings):
 
 
 class Part(NamedTuple):
-    """Who takes the seat of a row: a seat as in a config, and the settings of its policy."""
+    """Who takes the seat of a row: a seat as in a config, and the settings of its policy; `asks`
+    is the behaviour that asks it where the scenario names none for models."""
 
     seat: Mapping[str, Any]
     policy: Mapping[str, Any] | None = None
+    asks: str = "choices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Battery:
         part = player.parts[row]
         # a model is asked in the way that the scenario wants it
         factory = load_part("scenarios", settings.scenario["id"])
-        named = getattr(factory, "model_cast", {}).get(settings.seat, "direct")
+        named = getattr(factory, "model_cast", {}).get(settings.seat, part.asks)
         seat = {"behaviour": named, "policy": POLICY} if part.policy is not None else {}
         tools = {"tools": settings.tools} if settings.tools else {}
         words: dict[str, Any] = {

@@ -95,7 +95,7 @@ def _part(word: str, row: str, battery: Battery, options: Mapping[str, Any]) -> 
         return Part({"behaviour": battery.settings.chance})
     engine, slash, name = word.partition("/")
     if is_file(Path(word, "manifest.json")):
-        return Part({}, {**_policy_in(Path(word)), **options})
+        return _part_of_run(Path(word), options)
     if slash and name and registry.known("engines", engine):
         return Part({}, {"model": word, **options})
     if not registry.known("agents", word) and not registry.names_code(word):
@@ -110,8 +110,8 @@ def _part(word: str, row: str, battery: Battery, options: Mapping[str, Any]) -> 
     return Part({"behaviour": word})
 
 
-def _policy_in(path: Path) -> dict[str, Any]:
-    """The settings of the one policy of a run folder; of a training as it ended."""
+def _part_of_run(path: Path, options: Mapping[str, Any]) -> Part:
+    """The one policy of a run folder; of a training as it ended, asked as it was trained."""
     resolved = read_resolved(path)
     policies: dict[str, Any] = dict(resolved.get("policies") or {})
     trained = (read_summary(path) or {}).get("models") or {}
@@ -125,7 +125,8 @@ def _policy_in(path: Path) -> dict[str, Any]:
     ((name, model),) = found.items()
     kept = {key: value for key, value in policies[name].items() if value is not None}
     # the folder holds the adapter
-    return {**kept, "model": model} if "lora" not in kept else {"model": model}
+    kept = {} if "lora" in kept else kept
+    return Part({}, {**kept, "model": model, **options}, "direct" if trained else "choices")
 
 
 # -- what was played -------------------------------------------------------------------------------

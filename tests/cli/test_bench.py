@@ -3,14 +3,18 @@ after a kill, and which scorecards are not compared."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_ma.agents.direct import Choices
 
 import gem_ma.cli.bench as bench_command
+from gem_ma import Asked, Message, Reply
 from gem_ma.cli.main import main
 from gem_ma.config.battery import load_battery, shipped_battery
 from gem_ma.kernel.errors import ConfigError, StoreError
@@ -189,6 +193,8 @@ evaluate: {episodes: 4}
     capsys.readouterr()
     (rows,) = (m["rows"] for m in bench(capsys, "trained", "--only", "ring")["models"])
     assert rows["ring"]["calls"] == 180 and rows["ring"]["failed"] == 0
+    (resolved,) = Path("runs/bench/trained").glob("ring-*/resolved.yaml")
+    assert "model: table/trained/models/main\n" in resolved.read_text()
     Path("mine.py").write_text("def Mine(messages, legal, rng):\n    return legal[0]\n")
     (rows,) = (m["rows"] for m in bench(capsys, "mine.py:Mine", "--only", "ring")["models"])
     assert rows["ring"]["calls"] == 0
@@ -242,6 +248,28 @@ def test_a_damaged_scorecard_is_named(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(StoreError, match=r"scorecard\.jsonl.*no scorecard"):
             read_card(file)
+
+
+def test_choices_stand_behind_their_questions_and_stay_there() -> None:
+    shown: list[list[str]] = []
+
+    async def sample(messages: Any, **more: Any) -> Reply:
+        shown.append([message.text for message in messages])
+        return Reply("b")
+
+    async def plays() -> None:
+        behaviour = Choices("me", sample, random.Random(0))
+        said = (Message("first?", "scenario"),)
+        for legal, question in ((("a", "b"), "then?"), (None, "last?"), (("c",), "")):
+            asked = Asked(said[-1:], said, legal, (), 0)
+            await behaviour.act(asked)
+            said = (*said, Message("b", "me"), Message(question, "scenario"))
+
+    asyncio.run(plays())
+    one, two, three = shown
+    assert one == ["first?", "Answer with one of these, and nothing else: a | b"]
+    assert two == [*one, "b", "then?"]
+    assert three[: len(two)] == two and three[-1].endswith(": c")
 
 
 def test_scores_hold_together() -> None:
