@@ -18,7 +18,6 @@ from copy import copy
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
@@ -51,6 +50,9 @@ _FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<attribute>[^:/]*))?", re.DOTALL)
 @cache
 def catalog(kind: str) -> dict[str, str]:
     """id -> "module:Class" of every scenario, behaviour (`agents`) or engine that is installed."""
+    # late: what is built in is found without, and it takes a fifth of a short command
+    from importlib.metadata import entry_points
+
     found = {entry.name: entry.value for entry in entry_points(group=f"gem_ma.{kind}")}
     # ours win: a package that is installed may not exchange what a shipped config means
     return {**found, **builtin(kind)}
@@ -94,7 +96,7 @@ def known(kind: str, name: str) -> bool:
     """Whether a name may be one without importing what a user wrote."""
     if kind == "scenarios" and adapter_of(name) is not None:
         return not names_code(name)
-    return name in catalog(kind)
+    return name in builtin(kind) or name in catalog(kind)
 
 
 def load(kind: str, name: str) -> Any:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gem_ma import registry
 from gem_ma.cli.terminal import emit
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ class Source(Text):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
+        from gem_ma import registry
         from gem_ma.config.sources import shipped_configs
 
         # an error would be printed into the line that is being typed

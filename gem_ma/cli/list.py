@@ -11,8 +11,6 @@ import click
 
 from gem_ma import registry
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
-from gem_ma.config.grid import DESIGNS
-from gem_ma.config.sources import shipped_configs
 from gem_ma.driver.behaviour import is_privileged, needs_policy
 from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
 from gem_ma.kernel.parsing.text import first_sentence
@@ -221,6 +219,10 @@ _FACTS = {
 
 def configs() -> list[dict[str, Any]]:
     """Every shipped config with the command that it is for and the sentence on its first line."""
+    # late: a list of runs needs no schema, which takes longer than the list
+    from gem_ma.config.grid import DESIGNS
+    from gem_ma.config.sources import shipped_configs
+
     listed = []
     for path in shipped_configs():
         lines = path.read_text(encoding="utf-8").splitlines()

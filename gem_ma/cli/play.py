@@ -9,8 +9,8 @@ import click
 from gem_ma.cli.completion import Source
 from gem_ma.cli.episode import name_of
 from gem_ma.cli.run import play
-from gem_ma.cli.seats import OPEN, seated
-from gem_ma.cli.terminal import base_url_option, columns, emit, json_option
+from gem_ma.cli.seats import seated
+from gem_ma.cli.terminal import OPEN, base_url_option, columns, emit, json_option
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.spelling import nearest
 from gem_ma.runs.playing import drawn_seed, with_person

@@ -12,9 +12,9 @@ import click
 
 from gem_ma.cli.completion import Source
 from gem_ma.cli.exits import Interrupted, exit_code
-from gem_ma.cli.seats import OPEN, seated
 from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
+    OPEN,
     Progress,
     base_url_option,
     concurrency_option,
@@ -78,6 +78,7 @@ def command(
     as --assistant or --user of retail: it seats a model (ENGINE/NAME), a behaviour or a person
     (human) there.
     """
+    from gem_ma.cli.seats import seated
     from gem_ma.config.loading import load
     from gem_ma.runs.store import run_path
 

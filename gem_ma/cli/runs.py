@@ -13,7 +13,6 @@ from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
-from gem_ma.pages.static.report import write_report
 from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.used import differing
 from gem_ma.scores.groups import CAUSES, cause_rows, group_rows
@@ -89,6 +88,9 @@ def success_of(scenario: Scenario) -> Any:
 def report_of(path: Path, judge: Judge) -> Path | None:
     """Writes the page of a run; a page that cannot be written costs a line on stderr, not the
     result."""
+    # late: whoever shows a score writes no page
+    from gem_ma.pages.static.report import write_report
+
     try:
         return write_report(path, judge=judge)
     except StoreError as error:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from gem_ma.config.playing import AgentSettings
     from gem_ma.config.settings import Config
 
-# options that are unknown to click come as plain words, with what follows them
-OPEN: dict[str, Any] = {"ignore_unknown_options": True}
-
 
 def seated(
     source: str, words: Sequence[str], addresses: Sequence[str] = ()

@@ -12,18 +12,15 @@ import click
 
 from gem_ma import registry
 from gem_ma.cli.completion import RunName
-from gem_ma.cli.episode import show_episode
 from gem_ma.cli.runs import lost_rows, run_folder, show_summary, success_of
 from gem_ma.cli.terminal import columns, emit, emit_json, json_option, progress_line
-from gem_ma.cli.trained import show_training
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.scenario import Game
 from gem_ma.runs.store import read_manifest, read_summary
-from gem_ma.runs.store.lines import read_places
+from gem_ma.runs.store.lines import read_places, standing_summary
 from gem_ma.runs.store.summaries import check_training
-from gem_ma.runs.store.used import differing
-from gem_ma.runs.stored import open_record, run_summary
+from gem_ma.runs.store.used import differing, is_as_played
 from gem_ma.system.files import damage, kind
 from gem_ma.system.options import signature
 
@@ -189,7 +186,12 @@ def show_run(
     its run unless the user names it as `scenario`, and what was recorded is shown.
     """
     path: Path = run_folder(run)
+    # late here and below: a score that stands needs neither the config nor a judge, whose imports
+    # take longer than all the rest
     if which is not None:
+        from gem_ma.cli.episode import show_episode
+        from gem_ma.runs.stored import open_record
+
         judge = open_record(path, progress_line, scenario).judge
         # a line that reads as JSON may still hold nonsense, which breaks whoever computes with it
         with damage(path / "episodes.jsonl"):
@@ -201,6 +203,8 @@ def show_run(
     if trained is None:
         show_played(path, as_json, report, whole, scenario)
         return
+    from gem_ma.cli.trained import show_training
+
     if words := differing(path):
         progress_line(f"{words}; what was recorded is shown")
     summary = check_training(trained, path / "summary.json")
@@ -221,9 +225,13 @@ def show_played(
 ) -> None:
     """Prints the score of a run that plays, or of the episodes that a training has played so
     far, and its lost plays."""
-    record = open_record(path, progress_line, scenario)
-    with damage(path / "episodes.jsonl"):
-        summary = run_summary(path, record, scenario)
+    summary = standing_summary(path) if scenario is None and is_as_played(path) else None
+    if summary is None:
+        from gem_ma.runs.stored import open_record, run_summary
+
+        record = open_record(path, progress_line, scenario)
+        with damage(path / "episodes.jsonl"):
+            summary = run_summary(path, record, scenario)
     with damage(path / "summary.json"):
         if "baselines" not in summary:  # those of plays that were scored anew
             summary |= {"baselines": (read_summary(path) or {}).get("baselines", {})}

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line, stderr
+
+if TYPE_CHECKING:
+    import asyncio
 
 # grace: to cancel what has not drained and to write the summary
 DRAIN_S = 4.0
@@ -63,6 +65,8 @@ class Stopping:
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine on a loop of its own; after a signal it has `DRAIN_S` to end by
         itself and is cancelled then."""
+        import asyncio  # late: who asks for help plays nothing
+
         self._loop = asyncio.new_event_loop()
         self._task = self._loop.create_task(work)
         try:

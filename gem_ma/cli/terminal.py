@@ -22,6 +22,9 @@ from gem_ma.kernel.errors import StoreError
 
 # Options that several commands have, each written once.
 
+# options that are unknown to click come as plain words, with what follows them: names of agents
+OPEN: dict[str, Any] = {"ignore_unknown_options": True}
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, envvar="GEM_MA_JSON", help="Print one JSON object."
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
-from gem_ma.config.loading import Loaded
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.summary_rows import baseline_rows
 from gem_ma.scores.unheard import unheard_of
+
+if TYPE_CHECKING:
+    from gem_ma.config.loading import Loaded
 
 RATED = 8  # members of a league whose ratings are printed; the page has all
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -35,6 +34,9 @@ def _here(path: Path) -> str:
 def _source() -> str:
     """The address that pip noted when it installed the package from somewhere else than an
     index; "" where it noted none."""
+    # late: it reads what a package says of itself, for the one who lacks something
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         noted = json.loads(distribution("gem-ma").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError, OSError):

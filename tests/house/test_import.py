@@ -85,6 +85,18 @@ def test_who_looks_at_a_run_waits_for_no_numpy(command: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "not_needed"),
+    [
+        ("show", {"pydantic", "importlib.metadata"}),
+        ("list", {"pydantic"}),
+        ("run", {"pydantic", "asyncio", "gem_ma.registry"}),
+    ],
+)
+def test_a_command_imports_what_all_its_uses_need(command: str, not_needed: set[str]) -> None:
+    assert not not_needed & set(fresh(f"import gem_ma.cli.{command}")["loaded"])
+
+
 @pytest.mark.long
 def test_the_commands_from_python_load_no_library_of_models() -> None:
     _, loaded = least("from gem_ma import load_config, open_policies, run, train")

@@ -17,6 +17,7 @@ import pytest
 
 from gem_ma import ConfigError, registry
 from gem_ma import run as open_run
+from gem_ma.runs.store.used import is_as_played
 from gem_ma.runs.used import files_used
 from tests.command_line import gem_ma
 from tests.retail_data import TAU, needs_tau
@@ -272,6 +273,35 @@ def test_data_of_a_built_in_scenario_that_differ_judge_nothing(tmp_path: Path) -
     assert gem_ma("show", "run", cwd=tmp_path).stdout == shown.stdout
     anew = gem_ma("score", "run", "--scenario", "questions", cwd=tmp_path)
     assert anew.returncode == 2 and anew.stderr.startswith("data changed since")
+
+
+def test_a_score_is_shown_without_a_closer_look_only_where_all_is_as_it_was(tmp_path: Path) -> None:
+    assert gem_ma(*run(), cwd=tmp_path).returncode == 0
+    manifest, resolved = (tmp_path / "run" / name for name in ("manifest.json", "resolved.yaml"))
+    texts = {file: file.read_text() for file in (manifest, resolved)}
+    assert is_as_played(tmp_path / "run")
+    facts = json.loads(texts[manifest])
+    scenario = facts["scenario"]
+    changed = [
+        (manifest, json.dumps(facts | {"scenario": scenario | {"version": 1}})),
+        (manifest, json.dumps(facts | {"scenario": scenario | {"id": "game.py"}})),
+        (manifest, json.dumps(facts | {"data": {"digest": "0"}})),
+        (manifest, json.dumps(facts | {"files": {"code": {"seat.py": "0"}}})),
+        (manifest, json.dumps(facts | {"resumed": 7})),
+        (manifest, json.dumps({key: facts[key] for key in facts if key != "scenario"})),
+        (resolved, texts[resolved].replace("rounds: 5", "rounds: 6") + "\n#\nmore: 1\n"),
+        (resolved, "scenario: ["),
+    ]
+    for file, text in changed:
+        file.write_text(text)
+        assert not is_as_played(tmp_path / "run"), text
+        file.write_text(texts[file])
+    manifest.write_text(changed[0][1])
+    told = gem_ma("show", "run", cwd=tmp_path)
+    assert told.returncode == 0 and "began with version 1" in told.stderr
+    wrapped = ("scenario.wrappers=[hide_names]", "run.baselines=false", "--out", "wrapped")
+    assert gem_ma("run", "dilemma", "-n", "2", *wrapped, "--quiet", cwd=tmp_path).returncode == 0
+    assert not is_as_played(tmp_path / "wrapped")
 
 
 @needs_tau

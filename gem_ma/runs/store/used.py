@@ -11,9 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.registry import file_of, names_code
+from gem_ma.kernel.errors import GemMaError
+from gem_ma.registry import builtin, file_of, load, names_code
 from gem_ma.runs.store.lines import read_manifest, read_resolved
-from gem_ma.runs.store.names import differs, fingerprint
+from gem_ma.runs.store.names import differs, fingerprint, recorded_changes, settings_digest
 from gem_ma.system.files import digest_of
 
 Digests = dict[str, str]
@@ -60,6 +61,33 @@ def differing(path: Path, *, noted: bool = False) -> str:
     unknown = [] if noted else _unknown(manifest, read_resolved(path))
     words += [f"code of {name} was not written down" for name in unknown]
     return in_words(words)
+
+
+def is_as_played(path: Path) -> bool:
+    """Whether it is known, without making the scenarios of a run folder, that they still are those
+    of its plays: built in, in the version of then, with settings as they were written and nothing
+    beside. So a summary of these plays can be shown without a word; False where that takes a closer
+    look."""
+    try:
+        manifest = read_manifest(path)
+        recorded_changes(manifest.get("resumed"))
+        resolved = read_resolved(path)
+        # what was noted of code and data is compared by whoever makes the scenarios
+        if {"data", "files"} & manifest.keys() or _wrapped(resolved):
+            return False
+        versions = _versions(manifest)
+        return (
+            bool(versions)
+            and manifest.get("resolved") == settings_digest(resolved)
+            and not _unknown(manifest, resolved)
+            and all(
+                name in builtin("scenarios")
+                and getattr(load("scenarios", name), "version", None) == version
+                for name, version in versions.items()
+            )
+        )
+    except GemMaError:
+        return False
 
 
 def changed_rules(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
@@ -153,6 +181,13 @@ def _unknown(manifest: Mapping[str, Any], resolved: Any) -> list[str]:
     rules = _rules(manifest)
     names = list(dict.fromkeys(_names_of_code(resolved, "")))
     return [name for name in names if str(file_of(name)) not in rules]
+
+
+def _wrapped(resolved: Any) -> bool:
+    """Whether anything lies around the rules of a scenario."""
+    several = resolved.get("scenarios") or {"": resolved.get("scenario")}
+    blocks = several.values() if isinstance(several, Mapping) else [several]
+    return not all(isinstance(block, Mapping) and not block.get("wrappers") for block in blocks)
 
 
 def _names_of_code(value: Any, key: str) -> Iterator[str]:
