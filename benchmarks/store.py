@@ -37,6 +37,9 @@ from gem_ma.config.loading import load
 from gem_ma.driver.rollout import Plan, play
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Reply, Tool, ToolCall, Turn, Usage
+from gem_ma.pages.live.answers import Asked
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.live.table import plays_page
 from gem_ma.record import structs
 from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
 from gem_ma.record.structs import Line
@@ -295,6 +298,31 @@ def go_on(path: Path, count: int) -> None:
     play_run(run, path, watch=First())
 
 
+def viewed(root: Path, size: int) -> None:
+    """CPU seconds of pages of the viewer, of a run `one` of so many plays below this folder."""
+    site = Site(root)
+    for name, query in (
+        ("opened", {}),
+        ("again", {}),
+        ("turns>9", {"where": "turns>9"}),
+        ("a word", {"where": "terminated"}),
+        ("sorted", {"sort": "-return player_0"}),
+        ("its last plays", {"from": str(size - 1)}),
+    ):
+        begun = time.process_time()
+        answer = plays_page(site, Asked([], query, ["one"]))
+        assert answer.status == 200 and f"of {size} plays".encode() in answer.body
+        print(f"| table of {size} plays, {name} | {time.process_time() - begun:.2f} |", flush=True)
+    begun = time.process_time()
+    site.answer("/run/one", {})
+    print(f"| page of {size} plays, opened | {time.process_time() - begun:.2f} |")
+    run, _ = site.run(["one"])
+    *_, last = run.index
+    begun = time.process_time()
+    assert site.answer("/run/one/episode", {"key": "~".join(map(str, last.id))}).status == 200
+    print(f"| the last of {size} plays | {time.process_time() - begun:.2f} |")
+
+
 LOOKS = ("show", "report", "list runs --root", "score")
 
 
@@ -319,6 +347,7 @@ def commands(sizes: list[int], resumed: int) -> None:
                 spent(*gem_ma, *name.split(), str(one))  # compiles what it imports
                 took = spent(*gem_ma, *name.split(), str(one), rounds=ROUNDS) - start
                 print(f"| {name.split(' --')[0]} of {size} | {took:.2f} |", flush=True)
+            viewed(place, size)
         if resumed:
             place = Path(root) / "large"
             grown(place, resumed)

@@ -17,7 +17,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site, list_page, write_bundle
-from gem_ma.pages.live.table import Play, ordered, parsed
+from gem_ma.pages.live.table import Columns, ordered, parsed
 from gem_ma.pages.static.folder import training_steps
 from gem_ma.pages.static.learning import exam_intervals
 from gem_ma.runs.store import list_runs
@@ -25,7 +25,13 @@ from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command
 from tests.pages.test_hostile_pages import served
 
-LOST = {"verdict": "lost, cut", "turns": 9, "hard violations": 1.0, "cause": "a: TRANSFER"}
+# one that was lost, and one of which nothing is known
+LOST: Columns = {
+    "verdict": ["lost, cut", None],
+    "turns": [9, None],
+    "hard violations": [1.0, None],
+    "cause": ["a: TRANSFER", None],
+}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +55,9 @@ LOST = {"verdict": "lost, cut", "turns": 9, "hard violations": 1.0, "cause": "a:
     ],
 )
 def test_a_filter_in_words(where: str, holds: bool) -> None:
-    assert all(is_so(LOST) for is_so in parsed(where)) is holds
+    held = [condition(LOST) for condition in parsed(where)]
+    assert all(lost for lost, _ in held) is holds
+    assert all(unknown for _, unknown in held) is (where in ("", "verdict!=lost", "absent!=1"))
 
 
 def test_a_quote_without_an_end_is_refused() -> None:
@@ -58,10 +66,35 @@ def test_a_quote_without_an_end_is_refused() -> None:
 
 
 def test_plays_without_a_number_come_last_in_either_order() -> None:
-    plays = [Play(name, {"x": x} if x else {}) for name, x in (("a", 2), ("b", None), ("c", 10))]
-    assert "".join(play.address for play in ordered(plays, "x")) == "acb"
-    assert "".join(play.address for play in ordered(plays, "-x")) == "cab"
-    assert "".join(play.address for play in ordered(plays, "")) == "abc"
+    columns: Columns = {"x": [2, None, 10, "b", "a"]}
+    assert ordered(columns, range(5), "x") == [0, 2, 4, 3, 1]
+    assert ordered(columns, [4, 2, 1, 0], "-x") == [2, 0, 4, 1]
+    assert ordered(columns, [2, 0, 1], "") == ordered(columns, [2, 0, 1], "y") == [2, 0, 1]
+
+
+def test_a_table_follows_its_record_and_has_what_each_run_lacks(tmp_path: Path) -> None:
+    gem_ma.run("dilemma", out=tmp_path / "one", n=2)
+    gem_ma.run("kuhn_poker", out=tmp_path / "two", n=1)
+    site = Site(tmp_path)
+
+    def body(*runs: str, where: str = "") -> str:
+        return table.plays_page(site, Asked([], {"where": where}, [*runs])).body.decode()
+
+    assert "2 of 2 plays" in body("one")
+    gem_ma.run("dilemma", out=tmp_path / "one", n=3)
+    assert "3 of 3 plays" in body("one")
+    record = tmp_path / "one" / "episodes.jsonl"
+    lines = record.read_bytes().splitlines(keepends=True)
+    record.write_bytes(b"".join(lines[:2]))
+    assert "2 of 2 plays" in body("one")
+    record.write_bytes(b"".join(lines))
+    both = body("one", "two", where='"return player_0">=0 run=one')
+    assert "3 of 4 plays" in both and both.count('href="/run/one#/r/one/e/test%2F') == 3
+    of_two = body("one", "two", where="run=two")
+    assert "1 of 4 plays" in of_two and 'href="/run/two#/r/two/e/test%2F0~' in of_two
+    record.unlink()
+    assert "episodes.jsonl" in body("one") and "of 3 plays" not in body("one")
+    site.close()
 
 
 # -- a training ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import msgspec
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
 from gem_ma.record.codec import ENDS, load_episode
+from gem_ma.runs.store.index import uncollected
 from gem_ma.runs.store.lines import fitting_rows, known_rows
 from gem_ma.scores.rows import Brief
 from gem_ma.system.files import lines, oserror
@@ -71,6 +72,7 @@ class Index:
         """Bytes that have been read."""
         return self._read
 
+    @uncollected()
     def refresh(self) -> None:
         """Reads what was added. A damaged line costs its episode; raises StoreError where the
         file cannot be read."""

@@ -47,6 +47,7 @@ from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.studies import Cell
 from gem_ma.system import files
+from gem_ma.system.parts import parts_of
 from gem_ma.training.schedule.settings import discounts, settings_of
 
 MOST_DAMAGE = 5  # lines of one kind that a page names
@@ -82,6 +83,8 @@ class Run:
         self.several = bool(resolved(path).get("scenarios"))
         # its scores for comparisons, with what tells whether its file has changed since
         self.cell: tuple[tuple[object, ...], Cell] | None = None
+        # the columns of its plays in a table, with the state of the files that they are of
+        self.table: tuple[object, Any] | None = None
 
     def _count(self) -> int:
         """How many episodes there are. Raises StoreError where a line is damaged."""
@@ -136,6 +139,15 @@ class Run:
         if not self.learned:
             return TrainingSteps([], [], [])
         return training_steps(self.path, plays, has_ended=self.finished())
+
+    def state(self) -> object:
+        """What tells the rows of its plays, and their steps, from those of another moment. Raises
+        StoreError where there is no record."""
+        file = self.path / "episodes.jsonl"
+        with files.oserror(file):
+            parts = [part.state for part in parts_of(file, self.path)]
+        beside = ("index.jsonl", "metrics.jsonl", "summary.json")
+        return parts, [stamp_of(self.path / name) for name in beside]
 
     def _summary(self, judge: Judge, count: int) -> dict[str, Any] | None:
         """What the plays come to, where that is known without reading them."""

@@ -1,14 +1,18 @@
 """A table of plays, of one run or of several: columns of choice, a filter in words, any order. It
-reads the rows of the index (`gem_ma.scores.rows`), and opens no play."""
+reads the rows of the index (`gem_ma.scores.rows`) once, keeps their columns until the record
+changes, and opens no play."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from operator import eq, ge, gt, le, lt, ne
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, compress
+from operator import attrgetter, eq, ge, gt, itemgetter, le, lt, ne
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.pages.live.answers import (
@@ -20,19 +24,24 @@ from gem_ma.pages.live.answers import (
     served,
     whole_number,
 )
-from gem_ma.pages.static.folder import kinds_of
+from gem_ma.pages.static.folder import TrainingSteps, kinds_of
 from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.scores import link_to
 from gem_ma.pages.static.transcript import number
 from gem_ma.record.codec import ENDS
 from gem_ma.runs.store import read_rows
-from gem_ma.scores.rows import PlayRow, tally_in, usages_in
+from gem_ma.runs.store.index import uncollected
+from gem_ma.scores.columns import Used
+from gem_ma.scores.groups import Id
+from gem_ma.scores.rows import UNSCORED, PlayRow
 
 if TYPE_CHECKING:
+    from gem_ma.pages.live.run import Run
     from gem_ma.pages.live.site import Site
 
 Value = str | float
-Fields = Mapping[str, Value]  # column -> what a play has there; absent where it has nothing
+Column = Sequence[Value | None]  # what each play has there, None where it has nothing
+Columns = Mapping[str, Column]  # all of one length; one at least
 
 MOST_RUNS = 40
 MOST_PLAYS = 200_000  # of all runs together: each is held with all of its columns
@@ -48,11 +57,18 @@ _COMPARE: Mapping[str, Callable[[Value, Value], bool]] = {
 }
 
 
-class Play(NamedTuple):
-    """One play of the table: where its page is, and its fields."""
+class Plays(NamedTuple):
+    """The plays of a table. `runs`: the place of the first play of each run, the address of the
+    run's page, and the name of its folder."""
 
-    address: str
-    fields: Fields
+    columns: Columns
+    ids: Sequence[Id]
+    runs: Sequence[tuple[int, str, str]]
+
+    def address(self, at: int) -> str:
+        """Where the page of the play at a place is."""
+        _, to, name = self.runs[bisect_right(self.runs, at, key=itemgetter(0)) - 1]
+        return to + link_to(name, "~".join(map(str, self.ids[at])))
 
 
 def plays_page(site: Site, asked: Asked) -> Answer:
@@ -62,28 +78,20 @@ def plays_page(site: Site, asked: Asked) -> Answer:
     try:
         if not 0 < len(names) <= MOST_RUNS:
             raise ConfigError(f"choose 1 to {MOST_RUNS} runs in the list of all runs")
-        plays = list(
-            islice(
-                (play for name in names for play in _plays_of(site, name, len(names) > 1)),
-                MOST_PLAYS + 1,
-            )
-        )
-        if len(plays) > MOST_PLAYS:
-            raise ConfigError(
-                f"these runs have more than {MOST_PLAYS} plays; choose fewer, or ask them in SQL:"
-                " gem-ma export RUN --to parquet"
-            )
+        plays = _plays_of(site, names)
     except GemMaError as error:
         return refused("Plays", error)
     where = asked.query.get("where", "")
     fault = ""
-    conditions: list[Callable[[Fields], bool]] = []
+    conditions: list[Condition] = []
     try:
         conditions = parsed(where)
     except ConfigError as error:
         fault = str(error)
-    found = [play for play in plays if all(is_so(play.fields) for is_so in conditions)]
-    known = columns_of(plays)
+    found: Sequence[int] = range(len(plays.ids))
+    for holds in conditions:
+        found = list(compress(found, map(holds(plays.columns).__getitem__, found)))
+    known = list(plays.columns)
     shown = [name for name in asked.columns if name in known] or usual(known)
     sort = asked.query.get("sort", "")
     first = whole_number(asked.query.get("from", "0"))
@@ -97,21 +105,22 @@ def plays_page(site: Site, asked: Asked) -> Answer:
         sorts=[("", "the order of the record"), *_sorts(known)],
         sort=sort,
         count=len(found),
-        whole=len(plays),
-        plays=_table(ordered(found, sort)[first : first + FEW], shown),
+        whole=len(plays.ids),
+        plays=_table(plays, ordered(plays.columns, found, sort)[first : first + FEW], shown),
         more=page_address("plays", names, **ways) if first + FEW < len(found) else "",
     )
     title = f"Plays of {names[0]}" if len(names) == 1 else f"Plays of {len(names)} runs"
     return served(title, body)
 
 
-def _table(plays: Sequence[Play], shown: Sequence[str]) -> Html:
+def _table(plays: Plays, some: Sequence[int], shown: Sequence[str]) -> Html:
     rows: list[list[object]] = []
-    for play in plays:
-        task = text(play.fields["task"])
-        seed = text(f"seed {play.fields['seed']}")
-        head = Html(f'<a href="{text(play.address)}" title="{seed}">{task}</a>')
-        rows.append([head, *(_told(play.fields.get(name)) for name in shown)])
+    for at in some:
+        task, seed, _ = plays.ids[at]
+        head = (
+            f'<a href="{text(plays.address(at))}" title="{text(f"seed {seed}")}">{text(task)}</a>'
+        )
+        rows.append([Html(head), *(_told(plays.columns[name][at]) for name in shown)])
     return table(["play", *shown], rows) if rows else Html("")
 
 
@@ -124,55 +133,143 @@ def _told(value: Value | None) -> str:
 # -- the plays -------------------------------------------------------------------------------------
 
 
-def _plays_of(site: Site, name: str, several: bool) -> Iterator[Play]:
-    run, rest = site.run([part for part in name.split("/") if part] or [""])
-    if rest:
-        raise ConfigError(f"{name}: no such run folder")
-    with run.lock:
-        run.refresh()
-        rows = {row.id: row for row in read_rows(run.path, PlayRow)}  # the last attempt of each
-        steps = run.steps(len(rows))
-    begin = {"run": name} if several else {}
-    to = run_address(name)
-    for at, row in enumerate(rows.values()):
-        key = f"{row.task}~{row.seed}~{row.repeat}"
-        fields = {**begin, **fields_of(row), **steps.of(at)}
-        if "step" in fields:
-            fields["step"] = int(fields["step"])
-        yield Play(to + link_to(run.path.name, key), fields)
+class _Counts(msgspec.Struct, array_like=True, gc=False):
+    """The beginning of a `Tally`."""
+
+    plays: int = 0
+    turns: int = 0
+    steps: int = 0
+    calls: int = 0
 
 
-def fields_of(row: PlayRow) -> dict[str, Value]:
-    """What a row tells of its play. Labels may have several values."""
-    fields: dict[str, Value] = {"task": row.task, "seed": str(row.seed)}
-    if row.repeat:
-        fields["repeat"] = row.repeat
-    if not row.end:  # a line that holds no play
-        return fields
-    fields["verdict"] = ", ".join(kinds_of(ENDS[row.end], row.success))
-    fields["end"] = row.end
-    if not row.is_whole:
-        return fields
-    fields |= {f"return {agent}": paid for agent, paid in (row.returns or {}).items()}
-    fields |= {name: ", ".join(values) for name, values in row.labels.items()}
-    fields |= row.measures
-    tally = tally_in(row)
-    fields |= {"turns": tally.turns} if row.is_scored else {}
-    fields |= {"model calls": tally.calls} if tally.calls else {}
-    used = [use for uses in usages_in(row).values() for use in uses]
-    if tokens := sum((use.prompt or 0) + (use.completion or 0) for use in used):
-        fields["tokens"] = tokens
-    if row.error:
-        fields["error"] = row.error.splitlines()[0]
-    return fields
+class _Row(PlayRow, array_like=True, gc=False):
+    """A row with all that the table shows decoded at once."""
+
+    tally: _Counts | None = None  # type: ignore[assignment]
+    usages: dict[str, list[Used]] | None = None  # type: ignore[assignment]
+    groups: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
 
 
-def columns_of(plays: Iterable[Play]) -> list[str]:
-    """All columns that some play has, in the order in which they come."""
-    names: dict[str, None] = {}
-    for play in plays:
-        names.update(dict.fromkeys(play.fields))
-    return list(names)
+def _plays_of(site: Site, names: Sequence[str]) -> Plays:
+    """Those of the runs of these names. Raises ConfigError where they are too many, StoreError."""
+    found: list[Kept] = []
+    runs: list[tuple[int, str, str]] = []
+    count = 0
+    for name in names:
+        run, rest = site.run([part for part in name.split("/") if part] or [""])
+        if rest:
+            raise ConfigError(f"{name}: no such run folder")
+        with run.lock:
+            ids, columns = _kept(run, MOST_PLAYS - count)
+        if len(names) > 1:
+            columns = {"run": [name] * len(ids), **columns}
+        runs.append((count, run_address(name), run.path.name))
+        found.append((ids, columns))
+        count += len(ids)
+    if len(found) == 1:
+        return Plays(found[0][1], found[0][0], runs)
+    together = dict.fromkeys(chain.from_iterable(columns for _, columns in found))
+    whole = {
+        name: [*chain.from_iterable(columns.get(name, [None] * len(ids)) for ids, columns in found)]
+        for name in together
+    }
+    return Plays(whole, [*chain.from_iterable(ids for ids, _ in found)], runs)
+
+
+Kept = tuple[Sequence[Id], Columns]
+
+
+@uncollected()
+def _kept(run: Run, most: int) -> Kept:
+    """The ids of a run's plays and their columns, read where its record has changed since."""
+    state = run.state()
+    if run.table is None or run.table[0] != state:
+        run.table = None
+        # the last attempt of each
+        rows = {row.id: row for row in read_rows(run.path, _Row)}
+        _check_count(len(rows), most)
+        columns = _columns_of(list(rows.values()), run.steps(len(rows)))
+        run.table = state, (list(rows), columns)
+    kept: Kept = run.table[1]
+    _check_count(len(kept[0]), most)
+    return kept
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise ConfigError(
+            f"these runs have more than {MOST_PLAYS} plays; choose fewer, or ask them in SQL:"
+            " gem-ma export RUN --to parquet"
+        )
+
+
+def _columns_of(rows: Sequence[_Row], steps: TrainingSteps) -> Columns:
+    """What rows tell of their plays. Labels may have several values; a line that holds no play has
+    its id alone."""
+    ends, successes, returns, tallies, usages, errors = (
+        list(map(attrgetter(name), rows))
+        for name in ("end", "success", "returns", "tally", "usages", "error")
+    )
+    # a loop over all plays takes long, and hardly any have what few columns tell
+    pairs = list(zip(ends, successes, strict=True))
+    verdicts = {
+        (end, success): ", ".join(kinds_of(ENDS[end], success)) if end else None
+        for end, success in set(pairs)
+    }
+    columns: dict[str, Column] = {
+        "task": [row.task for row in rows],
+        "seed": [str(row.seed) for row in rows],
+        "repeat": [row.repeat or None for row in rows],
+        "verdict": list(map(verdicts.__getitem__, pairs)),
+        "end": [end or None for end in ends],
+    }
+    more = [(f"return {name}", column) for name, column in _spread([of or {} for of in returns])]
+    more += [
+        (name, [None if words is None else ", ".join(words) for words in column])
+        for name, column in _spread([row.labels for row in rows])
+    ]
+    more += _spread([row.measures for row in rows])
+    unscored = UNSCORED | {""}
+    more += [
+        (
+            "turns",
+            [
+                tally.turns if tally and end not in unscored else None
+                for tally, end in zip(tallies, ends, strict=True)
+            ],
+        ),
+        ("model calls", [(tally.calls or None) if tally else None for tally in tallies]),
+        ("tokens", [_tokens(used) if used else None for used in usages]),
+        ("error", [error.splitlines()[0] if error else None for error in errors]),
+    ]
+    if steps.ends:
+        played = [steps.of(at) for at in range(len(rows))]
+        more.append(("step", [int(one["step"]) if one else None for one in played]))
+        more.append(("weights", [one.get("weights") for one in played]))
+    for name, column in more:
+        # a measure may be called as a column of ours, which then holds what it lacks
+        before = columns.get(name)
+        pairs_of = zip(column, before, strict=True) if before else ()
+        columns[name] = [a if a is not None else b for a, b in pairs_of] if before else column
+    return {
+        name: column
+        for name, column in columns.items()
+        if name == "task" or any(value is not None for value in column)
+    }
+
+
+def _spread(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """Each name that one of these has, with what all have there."""
+    for name in dict.fromkeys(chain.from_iterable(parts)):
+        try:
+            yield name, list(map(itemgetter(name), parts))
+        except KeyError:  # some have it not
+            yield name, [part.get(name) for part in parts]
+
+
+def _tokens(usages: Mapping[str, Sequence[Used]]) -> int | None:
+    used = chain.from_iterable(usages.values())
+    return sum((use.prompt or 0) + (use.completion or 0) for use in used) or None
 
 
 def usual(known: Sequence[str]) -> list[str]:
@@ -185,26 +282,38 @@ def usual(known: Sequence[str]) -> list[str]:
 # -- filter and order ------------------------------------------------------------------------------
 
 
-def parsed(where: str) -> list[Callable[[Fields], bool]]:
-    """A filter in words: `verdict=lost turns>8 "hard violations">=1 refund`, of which all must
-    hold. Raises ConfigError where a quote has no end.
+Condition = Callable[[Columns], Sequence[bool]]
 
-    >>> [is_so({"turns": 9, "verdict": "lost"}) for is_so in parsed("turns>8 Lost x=1")]
-    [True, True, False]
+
+def parsed(where: str) -> list[Condition]:
+    """A filter in words: `verdict=lost turns>8 "hard violations">=1 refund`, of which all must
+    hold. Each condition says of which plays it is so. Raises ConfigError where a quote has no end.
+
+    >>> plays = {"turns": [9, 7], "verdict": ["lost", None]}
+    >>> [holds(plays) for holds in parsed("turns>8 Lost x=1")]
+    [[True, False], [True, False], [False, False]]
     """
     if where.count('"') % 2:
         raise ConfigError('a name or value with spaces stands between two "')
-    found: list[Callable[[Fields], bool]] = []
+    found: list[Condition] = []
     for name, sign, value, quoted, word in _PART.findall(where):
         if sign:
             found.append(partial(_compared, name.strip('"'), sign, value.strip('"')))
         else:
-            found.append(partial(_holds, (quoted or word).lower()))
+            found.append(partial(_hold, (quoted or word).lower()))
     return found
 
 
-def _compared(name: str, sign: str, value: str, fields: Fields) -> bool:
-    known = fields.get(name)
+def _compared(name: str, sign: str, value: str, columns: Columns) -> list[bool]:
+    column = columns.get(name)
+    if column is None:
+        column = [None] * len(next(iter(columns.values())))
+    # many plays have the same: each value is compared once
+    answers = {known: _is_so(known, sign, value) for known in set(column)}
+    return [answers[known] for known in column]
+
+
+def _is_so(known: Value | None, sign: str, value: str) -> bool:
     if known is None:  # nothing is known of it: that differs from any value
         return sign == "!="
     if isinstance(known, str):
@@ -219,22 +328,27 @@ def _compared(name: str, sign: str, value: str, fields: Fields) -> bool:
         return sign == "!="
 
 
-def _holds(word: str, fields: Fields) -> bool:
-    return any(isinstance(value, str) and word in value.lower() for value in fields.values())
+def _hold(word: str, columns: Columns) -> list[bool]:
+    """Which plays have the word in one of their texts."""
+    found = [False] * len(next(iter(columns.values())))
+    for column in columns.values():
+        has = {value: isinstance(value, str) and word in value.lower() for value in set(column)}
+        if any(has.values()):
+            found = [held or has[value] for held, value in zip(found, column, strict=True)]
+    return found
 
 
-def ordered(plays: Sequence[Play], sort: str) -> Sequence[Play]:
-    """By the column that `sort` names, the largest first where `-` stands before it; plays that
-    have nothing there come last."""
-    name = sort.removeprefix("-")
-    having = [play for play in plays if name in play.fields]
-    if not having:
+def ordered(columns: Columns, plays: Sequence[int], sort: str) -> Sequence[int]:
+    """Some plays by the column that `sort` names, the largest first where `-` stands before it;
+    those that have nothing there come last."""
+    column = columns.get(sort.removeprefix("-"))
+    if column is None:
         return plays
-    numbers = [play for play in having if not isinstance(play.fields[name], str)]
-    words = [play for play in having if isinstance(play.fields[name], str)]
+    words = [at for at in plays if isinstance(column[at], str)]
+    numbers = [at for at in plays if isinstance(column[at], (int, float))]
     for some in (numbers, words):
-        some.sort(key=lambda play: play.fields[name], reverse=sort.startswith("-"))
-    return [*numbers, *words, *(play for play in plays if name not in play.fields)]
+        some.sort(key=column.__getitem__, reverse=sort.startswith("-"))  # type: ignore[arg-type]
+    return [*numbers, *words, *(at for at in plays if column[at] is None)]
 
 
 def _sorts(known: Sequence[str]) -> list[tuple[str, str]]:

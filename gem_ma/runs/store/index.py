@@ -9,10 +9,12 @@ both without reading it; else each line is compared with the digest in its row.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -61,6 +63,19 @@ _STAMPS = msgspec.json.Decoder(Stamp)
 def written(rows: Iterable[Head]) -> bytes:
     """The lines of these rows."""
     return b"".join([_ENCODER.encode(row) + b"\n" for row in rows])
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Looks for no garbage meanwhile: among many rows that are made to be kept there is none, and
+    to look through them again and again takes as long as to make them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 # -- the stamp -------------------------------------------------------------------------------------
@@ -144,7 +159,7 @@ def load_rows(
     if not is_file(path / NAME, path) or os.lstat(path / NAME).st_size > 4 * most + (1 << 20):
         return rows, digest.hexdigest()
     decoder = msgspec.json.Decoder(kind)
-    with oserror(path / NAME), stream(path / NAME, path, through=True) as file:
+    with uncollected(), oserror(path / NAME), stream(path / NAME, path, through=True) as file:
         for block in _whole_lines(file):
             try:
                 more = decoder.decode_lines(block)
