@@ -13,11 +13,11 @@ import random
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.envs.observation import ByAgent, Messages, encode
+from gem_ma.envs.observation import ByAgent, Messages, encode, later
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
@@ -81,6 +81,7 @@ class Session:
         self._paid = self._printed = 0
         self._started = 0.0
         self._schemas: tuple[tuple[Tool, ...], str] = ((), "[]")
+        self._later = later(self.agents)
 
     # -- episodes ---------------------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ class Session:
             _encode_new(game, agent, encoded[agent], heard)
             return {"messages": Messages(encoded[agent][: lengths[agent]])}
 
-        return ByAgent(agents, observation)
+        return ByAgent(self._later_of(agents), observation)
 
     def info(self, agent: str) -> dict[str, Any]:
         """The plain facts of reference: who must act, what is legal, where the play stands."""
@@ -278,9 +279,13 @@ class Session:
         turns = turns.copy()
         illegal = illegal.copy()
         return ByAgent(
-            agents,
+            self._later_of(agents),
             lambda agent: facts(pending.get(agent), active, step, turns[agent], illegal[agent]),
         )
+
+    def _later_of(self, agents: Sequence[str]) -> Iterable[str]:
+        """What a dict by these agents begins with: mostly they are all, in their order."""
+        return self._later if len(agents) == len(self.agents) else agents
 
     def _facts(
         self, asked: Pending | None, active: tuple[str, ...], step: int, turn: int, illegal: bool
