@@ -142,7 +142,7 @@ class _Counts(msgspec.Struct, array_like=True, gc=False):
     calls: int = 0
 
 
-class _Row(PlayRow, array_like=True, gc=False):
+class _Shown(PlayRow, array_like=True, gc=False):
     """A row with all that the table shows decoded at once."""
 
     tally: _Counts | None = None  # type: ignore[assignment]
@@ -186,7 +186,7 @@ def _kept(run: Run, most: int) -> Kept:
     if run.table is None or run.table[0] != state:
         run.table = None
         # the last attempt of each
-        rows = {row.id: row for row in read_rows(run.path, _Row)}
+        rows = {row.id: row for row in read_rows(run.path, _Shown)}
         _check_count(len(rows), most)
         columns = _columns_of(list(rows.values()), run.steps(len(rows)))
         run.table = state, (list(rows), columns)
@@ -203,7 +203,7 @@ def _check_count(count: int, most: int) -> None:
         )
 
 
-def _columns_of(rows: Sequence[_Row], steps: TrainingSteps) -> Columns:
+def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     """What rows tell of their plays. Labels may have several values; a line that holds no play has
     its id alone."""
     ends, successes, returns, tallies, usages, errors = (
