@@ -439,6 +439,10 @@ refused, with exit code 2. The seed is used by no other config, and tasks are of
 nothing hinders somebody from training on them. `--battery FILE` takes your own, `--seed N`
 other seeds.
 
+**SmolLM2-135M** below is bound to legal answers, and played five rows: `gem-ma bench
+transformers/models/smollm2 --set max_tokens=16 --set dtype=auto --set constrain=legal --yes` with
+`--only` for each of them.
+
 **What it does not say.** A row is one small world with scripted partners. A script is no person,
 and the oracle no bound: *exact* is, where there is one. A model that plays the same deterministic
 row alike each time has an interval of no width there.
