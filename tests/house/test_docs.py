@@ -354,7 +354,7 @@ def test_what_alarms_advise_can_be_typed() -> None:
     cures = [(signal, advice) for signal, several in ADVICE.items() for advice in several]
     for signal, advice in cures:
         typed = re.findall(
-            r"""'[a-z.]+=[^']+'|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
+            r"""'[a-z.]+=[^']+'|"[a-zA-Z._]+=[^"]+"|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
             advice.format(policy="NAME"),
         )
         assert ("=" in advice) == bool(typed) and all(map(fits_somewhere, typed)), (signal, typed)
@@ -364,7 +364,8 @@ def fits_somewhere(typed: str) -> bool:
     """Whether one of the shipped configs takes these overrides."""
     for path in sorted(CONFIGS.glob("*.yaml"), key=lambda path: path.stem != "retail_scripted"):
         try:
-            taken(path, *shlex.split(typed.replace("NAME", "speaker")))
+            named = typed.replace("FILE.py:NAME", "random_legal").replace("NAME", "speaker")
+            taken(path, *shlex.split(named))
             return True
         except (ConfigError, DataError):
             continue
