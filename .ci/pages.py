@@ -430,8 +430,9 @@ what the agent sees, and the choices behind each question. A trained run folder 
 them, as it was trained.
 
 **Failed plays** are data: one that did not end by its rules, whosever fault it was, counts the
-least that the row allows, and stands under *failed*. An answer that cannot be read goes to the
-rules.
+least that the row allows, and stands under *failed*. Where it was no agent's fault, as of a server
+that was away, the same command plays it once more. A model that never spoke gets no score, and
+exit code 1. An answer that cannot be read goes to the rules.
 
 **What is compared.** A scorecard (`scorecard.jsonl`) names the digest of its battery: all rows
 with their options, numbers of tasks, seed, and versions of the scenarios. Another digest is

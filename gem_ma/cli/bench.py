@@ -15,7 +15,15 @@ import click
 
 from gem_ma.cli.endpoints import guess
 from gem_ma.cli.run import play
-from gem_ma.cli.terminal import columns, emit, emit_json, json_option, progress_line, quiet_option
+from gem_ma.cli.terminal import (
+    columns,
+    counted,
+    emit,
+    emit_json,
+    json_option,
+    progress_line,
+    quiet_option,
+)
 from gem_ma.config.battery import POLICY, Battery, load_battery, shipped_battery
 from gem_ma.config.document import read
 from gem_ma.kernel.errors import ConfigError
@@ -214,7 +222,7 @@ class _Side:
     def bought(self) -> list[_Cell]:
         """The cells that are not whole yet and ask a model."""
         asked = [cell for cell in self.cells if cell.opened.loaded.config.policies]
-        return [cell for cell in asked if self.record(cell) is None]
+        return [cell for cell in asked if not _is_whole(self.record(cell))]
 
     def guess(self) -> dict[str, Any]:
         """What these will take: calls, tokens, and USD (None without a price)."""
@@ -239,24 +247,35 @@ class _Side:
         for cell in self.cells:
             code = 0
             record = self.record(cell)
-            if record is None:
+            if not _is_whole(record):
                 progress_line(f"{cell.row}, {cell.who} ...")
-                # what it says of failed plays is said by the scorecard
                 code = play(
                     cell.opened.loaded,
                     cell.path,
+                    retry_failed=True,
                     resume=again,
                     quiet=quiet,
                     say_score=False,
                     opened=cell.opened,
                 )
                 record = self.record(cell)
-            if record is None:
+            # a model that never spoke has no score: its server was away, or nothing fits it
+            if record is None or code:
                 return code or 1
+            if not _is_whole(record):
+                progress_line(
+                    f"{cell.row}, {cell.who}: {counted(record['faults'], 'play')} failed by no"
+                    f" fault of an agent and count the least; to play them again: {again}"
+                )
             self.card.cells.setdefault(cell.row, {})[cell.who] = record
             if cell.row in self.card.rows():
                 write_card(self.file, replace(self.card, cells={**self.others, **self.card.cells}))
         return 0
+
+
+def _is_whole(record: Record | None) -> bool:
+    """Whether all plays of a cell have ended, none by a fault outside of the agents."""
+    return record is not None and not record["faults"]
 
 
 def _say(sides: Sequence[_Side], yes: bool) -> None:

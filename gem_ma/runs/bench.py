@@ -3,7 +3,8 @@ its run folders. A scorecard is a file of JSON lines that needs neither models n
 
 The first line: `bench` (1), `battery` (its digest), `title seed model`. Then a line for each row
 and player: `row who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task),
-`values` (one a play, in the order of the plans; of a play that failed the least), `failed`,
+`values` (one a play, in the order of the plans; of a play that failed the least), `failed`, of
+these `faults` (by code outside of the agents, as an endpoint that did not answer),
 `unread` (closed choices that named nothing legal, as a share), and what its model used: `calls
 prompt completion usd`.
 """
@@ -176,6 +177,7 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
         "plays": config.run.episodes_per_task,
         "values": [round(value, 6) for value in values],
         "failed": sum(one.end not in ENDED for one in rows),
+        "faults": sum(one.end == "failed" for one in rows),
         "unread": max((share for share in unread if share is not None), default=0.0),
         "calls": sum(one["requests"] for one in spent),
         **{key: _sum([one[key] for one in spent]) for key in ("prompt", "completion", "usd")},

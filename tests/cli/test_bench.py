@@ -7,6 +7,8 @@ import asyncio
 import json
 import random
 import re
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from gem_ma.pages.static.bench import bench_markdown, row_facts
 from gem_ma.runs.bench import player_of, read_card
 from gem_ma.runs.open import open_config
 from gem_ma.scores.scorecard import differences, row_score
+from tests import fault_server
+from tests.fault_server import FaultServer, says, status
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SMALL = """
@@ -113,6 +117,37 @@ def test_rubbish_scores_low_and_failed_plays_are_counted(
     # a script of one line has no second answer
     (rows,) = (m["rows"] for m in bench(capsys, "scripted/x", *RUBBISH[:2])["models"])
     assert rows["ring"]["failed"] == rows["ring"]["tasks"] == 60 and rows["ring"]["mean"] == 0
+
+
+@pytest.mark.long
+def test_a_server_that_is_away_is_no_score(
+    battery: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    answers: Iterator[fault_server.Answer] = iter(())  # is away
+
+    def script(asked: fault_server.Asked) -> fault_server.Answer:
+        return next(answers, status(500))
+
+    with FaultServer(script) as server:
+        at = ["openai/m", "--base-url", server.url, "--set", "attempts=1", "--only", "ring"]
+        assert main(["bench", *at, "--quiet"]) == 1
+        assert "never spoke" in capsys.readouterr().err
+        card = Path("runs/bench/openai-m/scorecard.jsonl")
+        assert not card.exists()
+        # goes away after a while
+        answers = iter([says("north")] * 150)  # of 180
+        assert main(["bench", *at, "--quiet"]) == 0
+        told = re.search(r"ring, model: (\d+) plays failed by no fault", capsys.readouterr().err)
+        assert told is not None and 0 < int(told[1]) < 60
+        before = json.loads(card.read_text().splitlines()[1])
+        # is back
+        answers = repeat(says("north"))
+        assert bench(capsys, *at)["models"][0]["rows"]["ring"]["failed"] == 0
+        assert before["faults"] == before["failed"] == int(told[1])
+        asked = len(server.asked)
+        assert bench(capsys, *at)["models"][0]["rows"]["ring"]["failed"] == 0
+        assert len(server.asked) == asked
 
 
 @pytest.mark.long
