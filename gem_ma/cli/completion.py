@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from gem_ma.cli.terminal import emit
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     Text = click.ParamType[str]
 else:
     Text = click.ParamType  # older releases of click have no such type arguments
@@ -38,8 +37,6 @@ Example:
 def command(shell: str) -> int:
     """Print what makes a shell complete commands, options, configs, scenarios and runs of
     gem-ma."""
-    from click.shell_completion import get_completion_class
-
     from gem_ma.cli.main import COMPLETE, group
 
     script = get_completion_class(shell)
@@ -91,8 +88,6 @@ def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     The two are never mixed: at the type `file` the script for bash drops all that was offered
     before it.
     """
-    from click.shell_completion import CompletionItem
-
     fitting = {name for name in names if name.startswith(incomplete)}
     if not fitting:
         return [CompletionItem(incomplete, type="file")]

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Any
 
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
 from gem_ma.cli.terminal import counted, one_line, plain
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import Message, ToolCall, Turn
@@ -94,8 +98,6 @@ class Lanes:
 
     def _beside(self, name: str, lanes: list[list[str]]) -> Iterator[str]:
         """Lines of several lanes next to each other; the first has the step's name."""
-        from rich.cells import cell_len
-
         for row in zip_longest(*lanes, fillvalue=""):
             padded = [text + " " * (self.lane - cell_len(text)) for text in row]
             yield f"{name:<{STEP}}{'  '.join(padded)}".rstrip()
@@ -146,9 +148,6 @@ class Lanes:
 
     def _wrapped(self, text: str, taken: int = 0) -> list[str]:
         """The text in lines as wide as a lane, less what is `taken` at their start."""
-        from rich.console import Console
-        from rich.text import Text
-
         width = self.lane - taken
         # before the width is counted: what steers a terminal takes no place
         wrapped = Text(plain(text).strip("\n").expandtabs(2)).wrap(Console(width=width), width)

@@ -128,15 +128,13 @@ class Live:
 
     def drawing(self) -> Any:
         """The table with the lines below it."""
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Group
+        from rich import box, console, text
         from rich.table import Table
-        from rich.text import Text
 
         table = Table(
             title=f"step {self.step} of {self.steps}",
             title_justify="left",
-            box=SIMPLE_HEAD,
+            box=box.SIMPLE_HEAD,
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
@@ -147,8 +145,8 @@ class Live:
             )
         for name in self.policies:
             # as Text: rich would read [brackets] of a name as markup
-            table.add_row(*(Text(cell) for cell in self.cells(name)))
-        return Group(table, *(Text(line) for line in self.below()))
+            table.add_row(*(text.Text(cell) for cell in self.cells(name)))
+        return console.Group(table, *(text.Text(line) for line in self.below()))
 
     def cells(self, name: str) -> list[str]:
         """One row of the table: the numbers of a policy; where it plays several agents, each on

@@ -140,7 +140,7 @@ class Played:
 
 
 def check_rows(of: str) -> None:
-    """Raises ConfigError for what there are no rows of."""
+    """Raises ConfigError for what has no rows."""
     if of not in ("episodes", "turns"):
         raise ConfigError(f"rows are episodes or turns; got {of!r}")
 

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy
+
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.play_environments import (
@@ -377,8 +379,6 @@ def _varies(kit: Kit, player: str) -> bool:
 
 
 def _global_state(kit: Kit, name: str, env: Any) -> None:
-    import numpy
-
     states = random.getstate(), numpy.random.get_state()
     try:
         random.seed(5)

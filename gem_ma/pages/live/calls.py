@@ -52,10 +52,10 @@ def calls(
 ) -> dict[str, Any]:
     """Of the turn of an agent at a step: `note` on how its requests are known, and `calls`, each
     with `title` and `parts` [heading, text]. `first`: the repeat whose random numbers its behaviour
-    drew. Raises StoreError where there is no such turn."""
+    drew. Raises StoreError where the play has none like it."""
     turn = next((each for each in episode.turns if (each.step, each.agent) == (step, agent)), None)
     if turn is None:
-        raise StoreError("there is no such turn")
+        raise StoreError("the play has no such turn")
     try:
         config = recorded_config(run)
     except StoreError:  # of an older version: how it samples is not known

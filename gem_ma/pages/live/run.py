@@ -142,7 +142,7 @@ class Run:
 
     def state(self) -> object:
         """What tells the rows of its plays, and their steps, from those of another moment. Raises
-        StoreError where there is no record."""
+        StoreError where the record is gone."""
         file = self.path / "episodes.jsonl"
         with files.oserror(file):
             parts = [part.state for part in parts_of(file, self.path)]
