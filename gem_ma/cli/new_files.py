@@ -226,7 +226,7 @@ def cast_of(made: Scenario, clones: Sequence[str]) -> dict[str, str]:
             " AGENT=BEHAVIOUR"
         )
     if strange := [agent for agent in named if agent not in made.agents]:
-        raise click.UsageError(
+        raise ConfigError(
             f"--clone {strange[0]}=: no such agent; its agents are {', '.join(made.agents)}"
         )
     return {**dict.fromkeys(made.agents, for_all[0]), **named} if for_all else named

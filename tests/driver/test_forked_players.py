@@ -28,6 +28,7 @@ GAMES = [
     for name, target in builtin("scenarios").items()
     if ".scenarios.games." in target or ".scenarios.parties." in target
 ]
+PARTS = ["lowest", "low", "middle", "high", "highest"]
 DESK = {"assistant": "retail_scripted", "user": "retail_user"}
 COUNTER = {"assistant": "one_order_clerk", "user": "one_order_customer"}
 # behaviour -> its worlds; of those that play anywhere a game, a talk and a game of two
@@ -37,17 +38,18 @@ TEAMS: dict[str, dict[str, Any]] = {
     "propose_review questions": {"pattern": "propose_review"},
     "debate_judge guess_number": {"pattern": "debate_judge", "assigned": True},
     "plan_execute guess_number": {"pattern": "plan_execute", "every": 1},
-    "teach guess_number": {"pattern": "teach", "talk": "signals", "signals": ["a", "b"]},
+    "teach guess_number": {"pattern": "teach", "talk": "signals", "signals": PARTS},
     "vote questions": {"pattern": "vote", "rounds": 2},
 }
 WORLDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("direct", "random_legal", "first_legal", "silent"), ANYWHERE),
+    **dict.fromkeys(("choices", "direct", "random_legal", "first_legal", "silent"), ANYWHERE),
     **dict.fromkeys(("tool_calling", "act", "react", "few_shot"), ANYWHERE),
     **dict.fromkeys(
         ("number_guesser", "number_guesser_without_repeats", "number_halver"), ("guess_number",)
     ),
     **dict.fromkeys(("tic_tac_toe_perfect", "tic_tac_toe_by_board"), ("tic_tac_toe",)),
     **dict.fromkeys(("noisy_listener", "noisy_speaker"), ("referential",)),
+    "number_taught": ("teach guess_number",),
     "calculator": ("arithmetic",),
     **dict.fromkeys(
         ("always_cooperate", "always_defect", "tit_for_tat", "grim", "pavlov", "generous"),
@@ -66,7 +68,15 @@ PREFIXES = {
     "code_": "code",
     "terminal_": "terminal",
 }
-ASKS_MODEL = {"direct", "tool_calling", "act", "react", "few_shot", "tic_tac_toe_by_board"}
+ASKS_MODEL = {
+    "choices",
+    "direct",
+    "tool_calling",
+    "act",
+    "react",
+    "few_shot",
+    "tic_tac_toe_by_board",
+}
 # whatever it remembers is kept by somebody else's program; worlds of others have tests of their own
 OUTSIDE = {"program", "hanabi_simple", "hanabi_strong"}
 MOST = 10  # steps of a play, of those whose model never ends it

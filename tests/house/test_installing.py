@@ -48,5 +48,5 @@ def test_a_package_is_installed_from_where_pip_had_it(
 ) -> None:
     text = note if isinstance(note, str) or note is None else json.dumps(note)
     monkeypatch.setattr(installing, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(installing, "distribution", lambda name: Noted(text))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Noted(text))
     assert installing.install("train") == f'pip install "{advice}"'
