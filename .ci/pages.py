@@ -380,7 +380,8 @@ without a training stands there as not yet run.
 
 The paper's Figure 1 is a picture, and its 24 names stand in no text: these 24 are ours. They are of
 the same kinds, small enough for a processor; `--scale gpu` names the paper's models, batch and
-lengths for the same rows. No number here is from a GPU.
+lengths for the same rows. No number here is from a GPU; seconds are those of a processor that had
+other work beside it.
 
 A row of (a) rises where the 95 % interval after training lies above the one before it, on every
 seed. Exams ask seeds that are never trained on. *trivial* and *solver* play the same tasks, or are
