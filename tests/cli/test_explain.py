@@ -241,6 +241,11 @@ def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) ->
     # in about half of the deals player_0 is not asked a second time
     found = re.search(r"(\d+) forks failed and are left out \(or the other deal", out)
     assert code == 0 and found is not None and 0 < int(found[1]) <= 16
+    Path("raises.py").write_text("def Raises(messages, legal, rng):\n    raise ValueError\n")
+    asked = ("explain", "out", "--quiet", "--agents", "--agent", "player_0", "--plays", 4)
+    _, out, _ = command(*asked, "--against", "raises.py:Raises")
+    # of the four plays of a pair all but that in which nobody is left out
+    assert "12 forks failed and are left out\n" in out
 
 
 @pytest.mark.parametrize("hostile", [False, True])
