@@ -194,8 +194,7 @@ def to_frame(
     """
     frame = pandas().DataFrame
     check_rows(rows)
-    one = isinstance(sources, (str, Path, Run, Study))
-    listed: Sequence[Plays] = [sources] if one else sources  # type: ignore[list-item, assignment]
+    listed = [sources] if isinstance(sources, (str, Path, Run, Study)) else sources
     folders = {
         folder.resolve(): folder for source in listed for folder in run_folders(_found(source))
     }
