@@ -437,9 +437,10 @@ exit code 1. An answer that cannot be read goes to the rules.
 
 **What is compared.** A scorecard (`scorecard.jsonl`) names the digest of its battery: all rows
 with their options, numbers of tasks, seed, and versions of the scenarios. Another digest is
-refused, with exit code 2. The seed is used by no other config, and tasks are of the split `test`;
-nothing hinders somebody from training on them. `--battery FILE` takes your own, `--seed N`
-other seeds.
+refused, with exit code 2. So is a model whose weights, or a player whose code, are others by now
+than when a row of the scorecard was played; `--out FOLDER` begins anew. The seed
+is used by no other config, and tasks are of the split `test`; nothing hinders somebody from
+training on them. `--battery FILE` takes your own, `--seed N` other seeds.
 
 **SmolLM2-135M** below is bound to legal answers, and played five rows: `gem-ma bench
 transformers/models/smollm2 --set max_tokens=16 --set dtype=auto --set constrain=legal --yes` with

@@ -7,7 +7,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -218,16 +217,17 @@ class _Side:
     def record(self, cell: _Cell) -> Record | None:
         return record_of(cell.row, cell.who, self.battery, cell.opened, cell.path)
 
-    @cached_property
-    def bought(self) -> list[_Cell]:
-        """The cells that are not whole yet and ask a model."""
-        asked = [cell for cell in self.cells if cell.opened.loaded.config.policies]
-        return [cell for cell in asked if not _is_whole(self.record(cell))]
+    @property
+    def asked(self) -> list[_Cell]:
+        """The cells that ask a model."""
+        return [cell for cell in self.cells if cell.opened.loaded.config.policies]
 
     def guess(self) -> dict[str, Any]:
         """What these will take: calls, tokens, and USD (None without a price)."""
         sums: dict[str, Any] = {"requests": 0, "prompt": 0, "completion": 0, "usd": 0.0}
-        for cell in self.bought:
+        for cell in self.asked:
+            if _is_whole(self.record(cell)):
+                continue
             config = cell.opened.loaded.config
             worlds = cell.opened.worlds
             sampling = {POLICY: config.policies[POLICY].sampling}
@@ -243,11 +243,16 @@ class _Side:
 
     def play(self, again: str, quiet: bool) -> int:
         """Plays what is not whole yet, and keeps the scorecard after each row; gives the exit code
-        of a play that could not go on. Raises Interrupted after a signal."""
+        of a play that could not go on. Raises Interrupted after a signal, DataError where weights
+        or code are others than when a row was played."""
         for cell in self.cells:
             code = 0
             record = self.record(cell)
-            if not _is_whole(record):
+            if _is_whole(record):
+                # the same name may mean other weights, or other code, by now
+                with cell.opened.folder(cell.path):
+                    pass
+            else:
                 progress_line(f"{cell.row}, {cell.who} ...")
                 code = play(
                     cell.opened.loaded,
@@ -283,8 +288,8 @@ def _say(sides: Sequence[_Side], yes: bool) -> None:
     more than should be spent unasked."""
     calls = 0
     for side in sides:
-        policies = Policies([cell.opened.loaded for cell in side.bought])
-        for cell in side.bought:
+        policies = Policies([cell.opened.loaded for cell in side.asked])
+        for cell in side.asked:
             # opened once for all rows: weights are large
             cell.opened.policies = policies.of(cell.opened)
         found = side.guess()

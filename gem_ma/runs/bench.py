@@ -4,7 +4,8 @@ its run folders. A scorecard is a file of JSON lines that needs neither models n
 The first line: `bench` (1), `battery` (its digest), `title seed model`. Then a line for each row
 and player: `row who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task),
 `values` (one a play, in the order of the plans; of a play that failed the least), `failed`, of
-these `faults` (by code outside of the agents, as an endpoint that did not answer),
+these `faults` (by code outside of the agents, as an endpoint that did not answer), `used` (digests
+of weights, and of code that is not of this library),
 `unread` (closed choices that named nothing legal, as a share), and what its model used: `calls
 prompt completion usd`.
 """
@@ -23,13 +24,13 @@ from gem_ma import registry
 from gem_ma.config.battery import ORACLE, Battery, Part, Player
 from gem_ma.config.loading import Loaded
 from gem_ma.driver.behaviour import as_factory, needs_policy
-from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.costs import prices_of
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import Plans
-from gem_ma.runs.store import read_summary, rows_by, run_path, write_file
+from gem_ma.runs.store import read_manifest, read_summary, rows_by, run_path, write_file
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import FREE_KEYS
 from gem_ma.scores.columns import costs
@@ -167,6 +168,8 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
     ]
     spent = [*costs(map(usages_in, rows), prices_of(config)).values()]
     summary = read_summary(path) or {}
+    manifest = read_manifest(path)
+    used = {one["model"]: one["digest"] for one in manifest["models"].values()}
     unread = [
         share for agent, share in summary.get("illegal", {}).items() if agent in spent_by(opened)
     ]
@@ -177,6 +180,7 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
         "plays": config.run.episodes_per_task,
         "values": [round(value, 6) for value in values],
         "failed": sum(one.end not in ENDED for one in rows),
+        "used": used | manifest.get("files", {}).get("code", {}),
         "faults": sum(one.end == "failed" for one in rows),
         "unread": max((share for share in unread if share is not None), default=0.0),
         "calls": sum(one["requests"] for one in spent),
@@ -209,7 +213,16 @@ def _value(row: PlayRow, score: str, least: float, where: str) -> float:
 
 
 def write_card(file: Path, card: Scorecard) -> None:
-    """Writes a scorecard."""
+    """Writes a scorecard. Raises DataError where its rows were played by other weights or code."""
+    used: dict[str, tuple[str, str]] = {}
+    for row, found in card.cells.items():
+        for name, digest in found[MODEL].get("used", {}).items():
+            other, known = used.setdefault(name, (row, digest))
+            if digest != known:
+                raise DataError(
+                    f"{file}: {name} is another one in row {row!r} than in {other!r}; play all rows"
+                    " anew with --out FOLDER"
+                )
     head = {"bench": 1, "battery": card.battery, "seed": card.seed, "model": card.model}
     records = [one for found in card.cells.values() for one in found.values()]
     write_file(file, "".join(json.dumps(one, allow_nan=False) + "\n" for one in (head, *records)))

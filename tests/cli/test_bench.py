@@ -7,6 +7,7 @@ import asyncio
 import json
 import random
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
@@ -25,6 +26,7 @@ from gem_ma.runs.bench import player_of, read_card
 from gem_ma.runs.open import open_config
 from gem_ma.scores.scorecard import differences, row_score
 from tests import fault_server
+from tests.command_line import gem_ma
 from tests.fault_server import FaultServer, says, status
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -148,6 +150,41 @@ def test_a_server_that_is_away_is_no_score(
         asked = len(server.asked)
         assert bench(capsys, *at)["models"][0]["rows"]["ring"]["failed"] == 0
         assert len(server.asked) == asked
+
+
+@pytest.mark.long
+def test_a_name_that_means_another_player_by_now_has_no_old_score(
+    battery: Path, tmp_path: Path
+) -> None:
+    config = """
+scenario: {id: dilemma}
+agents: {player_*: {policy: main}}
+policies: {main: {model: table/softmax}}
+train: {policies: [main], steps: 1, episodes: 8, estimator: {name: reinforce}}
+"""
+    Path("learns.yaml").write_text(config)
+
+    # in processes of their own: this one keeps the code that it has imported
+    def typed(*words: str) -> tuple[int, str]:
+        done = gem_ma(*words, "--quiet", cwd=tmp_path)
+        return done.returncode, done.stderr
+
+    for seed in (0, 1):
+        source = f"def Mine(messages, legal, rng):\n    return legal[{seed}]\n"
+        Path("mine.py").write_text(source)
+        assert typed("train", "learns.yaml", f"run.seed={seed}", "--out", f"learned{seed}")[0] == 0
+        shutil.copy(f"learned{seed}/models/main", "weights")
+        for name in ("mine.py:Mine", "table/weights"):
+            asked = ("bench", name, "--battery", "small.yaml", "--only")
+            code, told = typed(*asked, "ring")
+            if not seed:
+                assert code == 0, told
+                continue
+            assert code == 2 and "another --out" in told
+            # neither does a row of now stand beside rows of then
+            code, told = typed(*asked, "teach")
+            assert code == 2 and "is another one in row 'teach'" in told
+            assert typed(*asked, "ring", "--out", "anew")[0] == 0
 
 
 @pytest.mark.long
