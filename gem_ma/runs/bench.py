@@ -18,7 +18,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
 
 from gem_ma import registry
 from gem_ma.config.battery import ORACLE, Battery, Part, Player
@@ -38,13 +40,39 @@ from gem_ma.scores.groups import RETURN, SUCCESS
 from gem_ma.scores.rows import PlayRow, last_attempts, usages_in
 from gem_ma.system.files import is_file, lines, stream
 
-Record = dict[str, Any]
+
+class Record(TypedDict):
+    """A line of a scorecard, as the head of this file says. Older ones lack what may be absent."""
+
+    row: str
+    who: Literal["model", "chance", "oracle"]
+    run: str
+    plays: Annotated[int, msgspec.Meta(ge=1)]
+    values: Annotated[list[float], msgspec.Meta(min_length=1)]
+    failed: int
+    faults: NotRequired[int]
+    used: NotRequired[dict[str, str | None]]
+    unread: float
+    calls: int
+    prompt: int | None
+    completion: int | None
+    usd: float | None
+
+
+class _Head(TypedDict):
+    """The first line."""
+
+    bench: Literal[1]
+    model: str
+    battery: str
+    seed: int
+
+
 FILE = "scorecard.jsonl"
 MODEL = "model"
 RANDOM = "random"
 # by the rules, or by a limit of the world's own; other ends are faults of who played
 ENDED = ("terminated", "truncated", "max_steps")
-_KEYS = ("row", "who", "plays", "values", "failed", "unread", "calls")
 
 
 @dataclass
@@ -68,6 +96,16 @@ class Scorecard:
                 f" is {battery.digest} (seed {battery.settings.seed}): rows, seeds or tasks differ,"
                 " so scores are not compared; play it anew with --out FOLDER"
             )
+        for row, found in self.cells.items():
+            settings = battery.settings.rows.get(row)
+            for one in found.values():
+                wanted = settings.tasks * one["plays"] if settings is not None else None
+                if len(one["values"]) != wanted:
+                    raise ConfigError(
+                        f"{where}: row {row!r} has {len(one['values'])} values of {one['who']},"
+                        f" and the battery has {wanted or 'no such row'}; put the file back from a"
+                        " copy"
+                    )
 
 
 # -- who is meant ----------------------------------------------------------------------------------
@@ -173,7 +211,7 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
     unread = [
         share for agent, share in summary.get("illegal", {}).items() if agent in spent_by(opened)
     ]
-    return {
+    record: Any = {
         "row": row,
         "who": who,
         "run": path.name,
@@ -184,8 +222,11 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
         "faults": sum(one.end == "failed" for one in rows),
         "unread": max((share for share in unread if share is not None), default=0.0),
         "calls": sum(one["requests"] for one in spent),
-        **{key: _sum([one[key] for one in spent]) for key in ("prompt", "completion", "usd")},
+        "prompt": _sum([one["prompt"] for one in spent]),
+        "completion": _sum([one["completion"] for one in spent]),
+        "usd": _sum([one["usd"] for one in spent]),
     }
+    return record
 
 
 def spent_by(opened: Opened) -> list[str]:
@@ -214,7 +255,7 @@ def _value(row: PlayRow, score: str, least: float, where: str) -> float:
 
 def write_card(file: Path, card: Scorecard) -> None:
     """Writes a scorecard. Raises DataError where its rows were played by other weights or code."""
-    used: dict[str, tuple[str, str]] = {}
+    used: dict[str, tuple[str, str | None]] = {}
     for row, found in card.cells.items():
         for name, digest in found[MODEL].get("used", {}).items():
             other, known = used.setdefault(name, (row, digest))
@@ -242,15 +283,13 @@ def read_card(file: Path) -> Scorecard:
     with stream(file) as opened:
         for number, line in enumerate(lines(opened, file), 1):
             try:
-                record = load_json(line)
                 if card is None:
-                    card = Scorecard(record["model"], record["battery"], record["seed"])
+                    head = msgspec.convert(load_json(line), _Head)
+                    card = Scorecard(head["model"], head["battery"], head["seed"])
                     continue
-                missing = [key for key in _KEYS if key not in record]
-                if missing or not all(type(v) in (int, float) for v in record["values"]):
-                    raise ValueError(f"a record without {missing[0] if missing else 'numbers'}")
+                record = msgspec.convert(load_json(line), Record)
                 card.cells.setdefault(record["row"], {})[record["who"]] = record
-            except (ValueError, KeyError, TypeError, StoreError) as error:
+            except (msgspec.ValidationError, StoreError) as error:
                 raise StoreError(f"{file}:{number}: no scorecard ({error})") from None
     if card is None:
         raise StoreError(f"{file}: no scorecard: it is empty")

@@ -322,6 +322,28 @@ def test_a_damaged_scorecard_is_named(tmp_path: Path) -> None:
             read_card(file)
 
 
+@pytest.mark.parametrize("hostile", ["x", None, [], {}, -1, 10**400, [None], ["x"], "absent"])
+def test_whatever_stands_in_a_scorecard_is_told_in_a_line(
+    hostile: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, first, *others = (DOCS / "bench" / "random.jsonl").read_text().splitlines()
+    file = tmp_path / "scorecard.jsonl"
+    for number, line in enumerate((head, first)):
+        for key in json.loads(line):
+            changed = {**json.loads(line), key: hostile}
+            if hostile == "absent":
+                del changed[key]
+            lines = [head, first]
+            lines[number] = json.dumps(changed)
+            file.write_text("\n".join([*lines, *others]) + "\n")
+            code = main(["bench", str(file), "--out", str(tmp_path)])
+            told = capsys.readouterr()
+            assert "Traceback" not in told.err
+            # names may be any text, and numbers that only counts are of may be any number
+            assert code in (0, 1, 2)
+            assert code == 0 or (told.out == "" and str(file) in told.err), (key, told.err)
+
+
 def test_choices_stand_behind_their_questions_and_stay_there() -> None:
     shown: list[list[str]] = []
 

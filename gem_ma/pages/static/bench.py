@@ -107,7 +107,7 @@ def card_table(battery: Battery, card: Scorecard) -> Table:
 
 def cost_text(card: Scorecard) -> str:
     """What all rows of a model used; "" where no model was called."""
-    mine = [found[MODEL] for found in card.cells.values() if MODEL in found]
+    mine: list[Any] = [found[MODEL] for found in card.cells.values() if MODEL in found]
     if not any(one["calls"] for one in mine):
         return ""
     sums = {
