@@ -83,6 +83,7 @@ class _Commands(click.Group):
         try:
             return import_module(f"gem_ma.cli.{cmd_name}").command
         finally:
+            gc.freeze()  # nor does anybody look through it later
             gc.enable()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -9,12 +10,11 @@ import click
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit, emit_json, json_option, once
-from gem_ma.config.settings import StudyReportSettings
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.report import Section, write_report
-from gem_ma.pages.static.study import write_study
 from gem_ma.runs.store import is_study
-from gem_ma.runs.stored import record_for_page
+from gem_ma.runs.store.used import as_played
+from gem_ma.scores.judge import Judge
 from gem_ma.system.files import damage, read_json
 
 EXAMPLE = """\b
@@ -54,7 +54,7 @@ def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
     """The page of runs that play or learn, each judged by its own scenario."""
     paths = [run_folder(run) for run in runs]
     say = once()
-    judges = [record_for_page(path, say, say).judge for path in paths]
+    judges = [_judge(path, say) for path in paths]
     if len(paths) == 1:
         return write_report(paths[0], target, judge=judges[0])
     sections = [
@@ -65,7 +65,22 @@ def _runs(runs: tuple[str, ...], target: Path | None) -> Path:
     return write_report(out=target or Path("report.html"), sections=sections)
 
 
+def _judge(path: Path, say: Callable[[str], None]) -> Judge:
+    """Who judges the plays of a run."""
+    scenario = as_played(path)
+    if scenario is not None:
+        return Judge.of(scenario)
+    # late: to import the config takes longer than all the rest
+    from gem_ma.runs.stored import record_for_page
+
+    return record_for_page(path, say, say).judge
+
+
 def _study(path: Path, target: Path | None) -> Path:
+    # late: the page of a run needs none of it
+    from gem_ma.config.settings import StudyReportSettings
+    from gem_ma.pages.static.study import write_study
+
     if target is not None:
         raise ConfigError(f"{path}: the page of a study lies in its folder; leave out --out")
     settings = StudyReportSettings()  # a page that is made anew shows all there is

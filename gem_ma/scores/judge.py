@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.parsing.legal import parse_action
@@ -24,6 +23,9 @@ from gem_ma.scores.metrics import Success, summary_of
 from gem_ma.scores.rows import Grouping, PlayRow, Rows
 from gem_ma.scores.together import groups_of
 from gem_ma.wrappers.around import rules_of
+
+if TYPE_CHECKING:
+    from gem_ma.engines.base import Policy
 
 Faults = Callable[[Episode], tuple[int | None, str, str] | None]
 
@@ -98,6 +100,9 @@ async def read_fault(
     legal strings always names one. Raises what the engine raises. A reader's opinion: verdicts
     and rewards never rest on it.
     """
+    # late: whoever judges by rules asks no engine, and these import asyncio
+    from gem_ma.engines.base import stable_seed
+
     names = {f"step {act.step}: {act.agent}": act for act in acts}
     if not names:
         return None

@@ -144,7 +144,9 @@ def problem(value: Any, hint: Any) -> str:
     annotation is not plain data."""
     if hint is None or hint is Any:
         return ""
-    # late: 0.1 s, and most scenarios are made without options
+    if type(value) is hint and (hint in (bool, int) or (hint is str and value.isascii())):
+        return ""
+    # late: 0.1 s, and most scenarios are made without options, or with such plain ones
     from pydantic import ValidationError
 
     try:

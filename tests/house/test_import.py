@@ -88,7 +88,8 @@ def test_who_looks_at_a_run_waits_for_no_numpy(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "not_needed"),
     [
-        ("show", {"pydantic", "importlib.metadata"}),
+        ("show", {"pydantic", "importlib.metadata", "asyncio"}),
+        ("report", {"pydantic", "importlib.metadata", "asyncio"}),
         ("list", {"pydantic"}),
         ("run", {"pydantic", "asyncio", "gem_ma.registry"}),
     ],

@@ -17,7 +17,12 @@ import pytest
 
 from gem_ma import ConfigError, registry
 from gem_ma import run as open_run
-from gem_ma.runs.store.used import is_as_played
+from gem_ma.cli import report
+from gem_ma.config.playing import ScenarioSettings
+from gem_ma.pages.static.report import write_report
+from gem_ma.runs.store import used
+from gem_ma.runs.store.used import NO_OPTIONS, as_played, is_as_played
+from gem_ma.runs.stored import open_record
 from gem_ma.runs.used import files_used
 from tests.command_line import gem_ma
 from tests.retail_data import TAU, needs_tau
@@ -295,6 +300,7 @@ def test_a_score_is_shown_without_a_closer_look_only_where_all_is_as_it_was(tmp_
     for file, text in changed:
         file.write_text(text)
         assert not is_as_played(tmp_path / "run"), text
+        assert as_played(tmp_path / "run") is None, text
         file.write_text(texts[file])
     manifest.write_text(changed[0][1])
     told = gem_ma("show", "run", cwd=tmp_path)
@@ -302,6 +308,36 @@ def test_a_score_is_shown_without_a_closer_look_only_where_all_is_as_it_was(tmp_
     wrapped = ("scenario.wrappers=[hide_names]", "run.baselines=false", "--out", "wrapped")
     assert gem_ma("run", "dilemma", "-n", "2", *wrapped, "--quiet", cwd=tmp_path).returncode == 0
     assert not is_as_played(tmp_path / "wrapped")
+
+
+def test_a_page_of_a_run_that_is_as_played_needs_no_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("run", "guess_number", "-n", "9", "--out", "won", "--quiet")
+    for words in ((*run(), "scenario.rounds=3"), more):
+        assert gem_ma(*words, cwd=tmp_path).returncode == 0
+    for path in (tmp_path / "run", tmp_path / "won"):
+        shown = write_report(path, judge=open_record(path, pytest.fail).judge).read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr("gem_ma.runs.stored.record_for_page", pytest.fail)
+            assert report.command([str(path)], standalone_mode=False) == 0
+        assert (path / "report.html").read_bytes() == shown
+    played = as_played(tmp_path / "run")
+    assert played is not None and played.rounds == 3
+    assert {*NO_OPTIONS} == ScenarioSettings.model_fields.keys()
+    # whoever wrote the digest anew, too, gets a closer look
+    monkeypatch.setattr(used, "is_as_played", lambda path: True)
+    resolved = tmp_path / "run" / "resolved.yaml"
+    text = resolved.read_text()
+    for old, new in (
+        ("id: dilemma", "id: game.py:Game"),
+        ("rounds: 3", "rounds: 3\n  strange: 1"),
+        ("rounds: 3", "rounds: much"),
+        ("tools: []", "tools: [python]"),
+    ):
+        assert old in text
+        resolved.write_text(text.replace(old, new, 1))
+        assert as_played(tmp_path / "run") is None, new
 
 
 @needs_tau

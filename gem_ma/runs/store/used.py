@@ -1,6 +1,6 @@
 """Whether a run's code and data are those that its manifest has written down: `files`, with
 `code`, `data` and `later` (path as seen from the working folder -> SHA-256) and `unknown` (names
-whose code had no file). It opens files and runs nothing.
+whose code had no file). It opens files and runs no code that a folder names.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import GemMaError
-from gem_ma.registry import builtin, file_of, load, names_code
+from gem_ma.kernel.scenario import Scenario
+from gem_ma.registry import builtin, file_of, load, make, names_code
 from gem_ma.runs.store.lines import read_manifest, read_resolved
 from gem_ma.runs.store.names import differs, fingerprint, recorded_changes, settings_digest
 from gem_ma.system.files import digest_of
 
 Digests = dict[str, str]
 MOST_TOLD = 3
+NO_OPTIONS = ("id", "split", "tasks", "wrappers")  # of the block of a scenario
 _CODE = ("id", "behaviour", "summary", "wrappers")  # keys of a config whose values are names
 _KINDS = ("code", "data", "later")
 
@@ -88,6 +90,28 @@ def is_as_played(path: Path) -> bool:
         )
     except GemMaError:
         return False
+
+
+def as_played(path: Path) -> Scenario | None:
+    """The scenario of a run folder as it was made for its plays, where that takes no look at the
+    config: a built-in one that `is_as_played`, and no agent has tools; else None."""
+    if not is_as_played(path):
+        return None
+    resolved = read_resolved(path)
+    block = resolved.get("scenario")
+    seats = resolved.get("agents")
+    if not isinstance(block, Mapping) or block.get("id") not in builtin("scenarios"):
+        return None
+    if not isinstance(seats, Mapping) or any(map(_has_tools, seats.values())):
+        return None
+    try:
+        return make(block["id"], **{key: block[key] for key in block if key not in NO_OPTIONS})
+    except Exception:  # of options that were edited; told by whoever opens the config
+        return None
+
+
+def _has_tools(seat: Any) -> bool:
+    return not isinstance(seat, Mapping) or bool(seat.get("tools"))
 
 
 def changed_rules(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
