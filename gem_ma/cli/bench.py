@@ -42,8 +42,8 @@ from gem_ma.runs.bench import (
     Record,
     Scorecard,
     card_at,
-    card_folder,
     cell_path,
+    empty_card,
     player_of,
     read_card,
     record_of,
@@ -196,12 +196,19 @@ class _Side:
             card.cells = {row: card.cells[row] for row in battery.rows if row in card.cells}
             return cls(battery, card, file)
         player = player_of(word, battery, options)
-        folder = card_folder(out, player, options)
+        card = empty_card(battery, player, options)
+        folder = out / card.model
         file = folder / FILE
         others = {}
         if is_file(file):
             old = read_card(file)
             old.check(battery, file)
+            # of two words that come to one name of a folder
+            if old.who not in (None, card.who):
+                raise ConfigError(
+                    f"{file}: a scorecard of {old.who}, and this model is {card.who}; play it with"
+                    " --out FOLDER"
+                )
             others = {row: found for row, found in old.cells.items() if row not in battery.rows}
         cells = []
         for row in battery.rows:
@@ -211,7 +218,6 @@ class _Side:
                 # all models share those who play beside
                 path = cell_path(folder if who == MODEL else out / who, row, loaded)
                 cells.append(_Cell(row, who, open_config(loaded, made=made), path))
-        card = Scorecard(folder.name, battery.digest, battery.settings.seed)
         return cls(battery, card, file, cells, others)
 
     def record(self, cell: _Cell) -> Record | None:

@@ -1,9 +1,9 @@
 """Scorecards of `gem-ma bench`: who is meant by a word, and the values of a model's plays out of
 its run folders. A scorecard is a file of JSON lines that needs neither models nor plays.
 
-The first line: `bench` (1), `battery` (its digest), `title seed model`. Then a line for each row
-and player: `row who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task),
-`values` (one a play, in the order of the plans; of a play that failed the least), `failed`, of
+The first line: `bench` (1), `battery` (its digest), `seed model who` (what was typed for the model;
+`model` is its folder, and two words may come to one). Then a line for each row and player: `row
+who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task), `values` (one a play, in the order of the plans; of a play that failed the least), `failed`, of
 these `faults` (by code outside of the agents, as an endpoint that did not answer), `used` (digests
 of weights, and of code that is not of this library),
 `unread` (closed choices that named nothing legal, as a share), and what its model used: `calls
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class _Head(TypedDict):
     model: str
     battery: str
     seed: int
+    who: NotRequired[str]
 
 
 FILE = "scorecard.jsonl"
@@ -77,11 +79,13 @@ ENDED = ("terminated", "truncated", "max_steps")
 
 @dataclass
 class Scorecard:
-    """A model's records, by row and player. `battery`: the digest of what was played."""
+    """A model's records, by row and player. `battery`: the digest of what was played. `who`: the
+    word of the model, and what is set of it; None in older ones."""
 
     model: str
     battery: str
     seed: int
+    who: str | None = None
     cells: dict[str, dict[str, Record]] = field(default_factory=dict)
 
     def rows(self) -> list[str]:
@@ -172,15 +176,16 @@ def _part_of_run(path: Path, options: Mapping[str, Any]) -> Part:
 # -- what was played -------------------------------------------------------------------------------
 
 
-def card_folder(out: Path, player: Player, options: Mapping[str, Any]) -> Path:
-    """The folder of a model: named by the word, and by what is set of its policy and changes
-    results."""
+def empty_card(battery: Battery, player: Player, options: Mapping[str, Any]) -> Scorecard:
+    """The scorecard of a model before it plays. Its folder is called `model`: by the word, and
+    by what is set of its policy and changes results."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", player.name).strip(".-")[:80] or MODEL
     told = {key: value for key, value in options.items() if f"policies.*.{key}" not in FREE_KEYS}
-    if not told:
-        return out / slug
     text = json.dumps(told, sort_keys=True, default=str)
-    return out / f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    name = f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if told else slug
+    typed = posixpath.normpath(player.name)  # a folder is the same with a slash behind it
+    who = f"{typed} {text}" if told else typed
+    return Scorecard(name, battery.digest, battery.settings.seed, who)
 
 
 def cell_path(folder: Path, row: str, loaded: Loaded) -> Path:
@@ -265,6 +270,7 @@ def write_card(file: Path, card: Scorecard) -> None:
                     " anew with --out FOLDER"
                 )
     head = {"bench": 1, "battery": card.battery, "seed": card.seed, "model": card.model}
+    head |= {"who": card.who} if card.who is not None else {}
     records = [one for found in card.cells.values() for one in found.values()]
     write_file(file, "".join(json.dumps(one, allow_nan=False) + "\n" for one in (head, *records)))
 
@@ -285,7 +291,7 @@ def read_card(file: Path) -> Scorecard:
             try:
                 if card is None:
                     head = msgspec.convert(load_json(line), _Head)
-                    card = Scorecard(head["model"], head["battery"], head["seed"])
+                    card = Scorecard(head["model"], head["battery"], head["seed"], head.get("who"))
                     continue
                 record = msgspec.convert(load_json(line), Record)
                 card.cells.setdefault(record["row"], {})[record["who"]] = record

@@ -250,6 +250,22 @@ def test_rows_that_were_not_asked_for_stay(
 
 
 @pytest.mark.long
+def test_models_whose_folders_are_called_alike_share_no_scorecard(
+    battery: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(capsys, "scripted/a:b", *RUBBISH, "--only", "ring")
+    (card,) = Path("runs/bench").glob("*/scorecard.jsonl")
+    before = card.read_bytes()
+    for words in (["--only", "deal"], []):
+        assert main(["bench", "scripted/a-b", *RUBBISH, *words, "--quiet", "--yes"]) == 2
+        told = capsys.readouterr().err
+        assert "scripted/a:b" in told and "this model is scripted/a-b" in told
+    assert card.read_bytes() == before
+    # the same model, written otherwise
+    bench(capsys, "scripted/a:b/", *RUBBISH, "--only", "deal")
+
+
+@pytest.mark.long
 def test_a_trained_run_is_scored_as_it_ended(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
