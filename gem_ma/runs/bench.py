@@ -3,11 +3,11 @@ its run folders. A scorecard is a file of JSON lines that needs neither models n
 
 The first line: `bench` (1), `battery` (its digest), `seed model who` (what was typed for the model;
 `model` is its folder, and two words may come to one). Then a line for each row and player: `row
-who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task), `values` (one a play, in the order of the plans; of a play that failed the least), `failed`, of
-these `faults` (by code outside of the agents, as an endpoint that did not answer), `used` (digests
-of weights, and of code that is not of this library),
-`unread` (closed choices that named nothing legal, as a share), and what its model used: `calls
-prompt completion usd`.
+who` (model, chance or oracle), `run` (the folder's name), `plays` (of each task), `values` (one a
+play, in the order of the plans; of a play that failed the least), `failed`, of these `faults` (by
+code outside of the agents, as an endpoint that did not answer), `used` (digests of weights, and of
+code that is not of this library), `unread` (closed choices that named nothing legal, as a share),
+and what its model used: `calls prompt completion usd`.
 """
 
 from __future__ import annotations

@@ -802,6 +802,28 @@ def test_two_studies_do_not_write_into_one_folder(
     assert done.returncode == 1 and "in use by process" in done.stderr
 
 
+def test_a_study_and_a_run_do_not_write_into_one_folder(folder: Path) -> None:
+    def files() -> dict[str, bytes]:
+        return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+    def typed(command: str, *words: str, out: str) -> tuple[int, str]:
+        done = gem_ma(command, *words, "-n", "2", "--out", out, "--quiet", cwd=folder)
+        return done.returncode, done.stderr
+
+    assert typed("run", "kuhn_poker", out="run")[0] == 0
+    assert typed("study", "who.yaml", out="study")[0] == 0
+    before = files()
+    code, told = typed("study", "who.yaml", out="run")
+    assert code == 2 and "run: the folder of a run" in told
+    code, told = typed("run", "kuhn_poker", out="study")
+    assert code == 2 and "study: the folder of a study" in told
+    assert files() == before
+    # each goes on in its own
+    assert (
+        typed("run", "kuhn_poker", out="run") == typed("study", "who.yaml", out="study") == (0, "")
+    )
+
+
 def test_a_learner_s_table_may_sit_in_several_cells(folder: Path) -> None:
     text = """\
 scenario: {id: kuhn_poker, tasks: 6}

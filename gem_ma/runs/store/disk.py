@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.system.files import make_folder, open_file, oserror, replace_file, sync_folder
 from gem_ma.system.folders import check_run
 
@@ -24,9 +24,11 @@ PATIENCE = 2.0
 
 @contextlib.contextmanager
 def hold_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder and keeps other writers out of it. Raises StoreError where another process
-    holds it, or the disk refuses."""
+    """Makes a folder of a study and keeps other writers out of it. Raises StoreError where another
+    process holds it, or the disk refuses, ConfigError where it is the folder of a run."""
     make_folder(path, path)
+    if os.path.lexists(path / "manifest.json"):
+        raise another_kind(path, "run")
     # before the lock, whose file a link could lead elsewhere
     check_run(path)
     lock = take_lock(path)
@@ -34,6 +36,12 @@ def hold_folder(path: Path) -> Iterator[Path]:
         yield path
     finally:
         os.close(lock)
+
+
+def another_kind(path: Path, what: str) -> ConfigError:
+    """Why a folder is not written into: a run and a study have a config, a page and a lock that are
+    called alike."""
+    return ConfigError(f"{path}: the folder of a {what}; choose another one with --out FOLDER")
 
 
 def write_file(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from gem_ma.kernel.types import Image
 from gem_ma.record.codec import ENDS, dump_episode, schema_of
 from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
-from gem_ma.runs.store.disk import media_file, move_aside, take_lock
+from gem_ma.runs.store.disk import another_kind, media_file, move_aside, take_lock
 from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.index import IndexWriter, read_stamp
 from gem_ma.runs.store.lines import (
@@ -42,6 +42,7 @@ from gem_ma.scores.rows import Head, PlayRow, Rows, complete, line_digest
 from gem_ma.system.files import (
     append,
     is_file,
+    kind,
     make_folder,
     open_file,
     oserror,
@@ -101,6 +102,8 @@ class RunFolder:
         """
         path = Path(path)
         make_folder(path, path)
+        if kind(path / "study.json", path) and kind(path / "manifest.json", path) is None:
+            raise another_kind(path, "study")
         if not fresh:
             check_run(path)
         lock = take_lock(path)
