@@ -437,7 +437,8 @@ exit code 1. An answer that cannot be read goes to the rules.
 
 **What is compared.** A scorecard (`scorecard.jsonl`) names the digest of its battery: all rows
 with their options, numbers of tasks, seed, and versions of the scenarios. Another digest is
-refused, with exit code 2. So is a model whose weights, or a player whose code, are others by now
+refused, with exit code 2. So is another model whose folder has the same name (`openai/a:7b`,
+`openai/a-7b`), and a model whose weights, or a player whose code, are others by now
 than when a row of the scorecard was played; `--out FOLDER` begins anew. The seed
 is used by no other config, and tasks are of the split `test`; nothing hinders somebody from
 training on them. `--battery FILE` takes your own, `--seed N` other seeds.
