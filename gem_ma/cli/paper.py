@@ -39,7 +39,7 @@ from gem_ma.runs.figures import (
     write_records,
 )
 from gem_ma.runs.open import Opened, open_config
-from gem_ma.scores.figures import best_rates, first_of, last_of
+from gem_ma.scores.figures import SCORINGS, best_rates, first_of, last_of
 from gem_ma.system.files import damage
 from gem_ma.training.schedule.checks import open_training
 
@@ -183,7 +183,7 @@ class _State:
             return
         trials = len(settings.rates.factors) * len(settings.rates.seeds)
         less = {name: row.less for name, row in settings.rows.items()}
-        chosen = best_rates(self.records, less, trials)
+        chosen = best_rates(self.records, less, trials, SCORINGS[settings.compares])
         for cell in self.figure.cells():
             if (cell.row, cell.column) in chosen:
                 yield cell._replace(rate=chosen[cell.row, cell.column])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -73,6 +73,9 @@ class FigureSettings(Settings):
     seeds: list[int]
     columns: dict[str, Overrides] = Field(
         default_factory=dict, description="Name -> dotted key -> value; the first is compared with."
+    )
+    compares: Literal["end", "height"] = Field(
+        "end", description="Of columns: the last exam, or the mean height of the curve."
     )
     rates: RatesSettings | None = None
     set: Overrides = Field(default_factory=dict)

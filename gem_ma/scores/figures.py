@@ -7,7 +7,8 @@ score that is computed exactly has no interval: it rises by being better.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from gem_ma.scores.stats import Comparison, Estimate, holm, mean_interval, paire
 
 Record = Mapping[str, Any]
 Key = tuple[str, str]  # row, column
+Scoring = Callable[[Record, float], float]  # (record, sampled turns) -> what is compared
 
 
 class ExamScore(NamedTuple):
@@ -34,6 +36,26 @@ def last_of(record: Record, turns: float | None = None) -> ExamScore:
     """The last exam, or the last one up to so many sampled turns."""
     held = [point for point in record["curve"] if turns is None or point[1] <= turns]
     return ExamScore(*(held or record["curve"][:1])[-1][2:])
+
+
+def height_of(record: Record, turns: float) -> float:
+    """The mean height of the curve over so many sampled turns, straight between exams; its start
+    where `turns` is 0. Of two that end alike, the one that rose sooner stands higher."""
+    known = [(point[1], point[2]) for point in record["curve"]]
+    area = 0.0
+    for (start, low), (end, high) in pairwise(known):
+        part = min(end, turns) - start
+        if part > 0:
+            area += part * (low + (high - low) * part / (end - start) / 2)
+    return area / turns if turns else float(known[0][1])
+
+
+def end_of(record: Record, turns: float) -> float:
+    """The score of the last exam up to so many sampled turns."""
+    return last_of(record, turns).mean
+
+
+SCORINGS: Mapping[str, Scoring] = {"end": end_of, "height": height_of}
 
 
 def rises(record: Record, less: bool = False) -> bool:
@@ -57,17 +79,18 @@ def by_cell(records: Iterable[Record], *, tries: bool = False) -> dict[Key, list
 
 
 def best_rates(
-    records: Iterable[Record], less: Mapping[str, bool], trials: int
+    records: Iterable[Record], less: Mapping[str, bool], trials: int, scored: Scoring = end_of
 ) -> dict[Key, float]:
     """The rate of each row and column whose trials are all done (so many): the best mean over their
-    seeds of the last exam; of equal ones the first."""
+    seeds of what is compared; of equal ones the first."""
     chosen = {}
     for key, tried in by_cell(records, tries=True).items():
         if len(tried) < trials:
             continue
+        turns = shared_turns(tried)
         ends: dict[float, list[float]] = {}
         for record in sorted(tried, key=lambda record: record["rate"]):
-            ends.setdefault(record["rate"], []).append(last_of(record).mean)
+            ends.setdefault(record["rate"], []).append(scored(record, turns))
         sign = -1.0 if less[key[0]] else 1.0
         chosen[key] = max(ends, key=lambda rate: sign * fmean(ends[rate]))
     return chosen
@@ -78,9 +101,9 @@ def shared_turns(records: Iterable[Record]) -> float:
     return min((record["curve"][-1][1] for record in records), default=0.0)
 
 
-def over_seeds(records: Sequence[Record], turns: float | None = None) -> Estimate:
-    """The mean over seeds of the last exam, with Student's interval over seeds."""
-    return mean_interval([last_of(record, turns).mean for record in records])
+def over_seeds(records: Sequence[Record], turns: float, scored: Scoring = end_of) -> Estimate:
+    """The mean over seeds of what is compared, with Student's interval over seeds."""
+    return mean_interval([scored(record, turns) for record in records])
 
 
 class Against(NamedTuple):
@@ -95,7 +118,11 @@ class Against(NamedTuple):
 
 
 def against_first(
-    records: Iterable[Record], columns: Sequence[str], kinds: Mapping[str, str], less: set[str]
+    records: Iterable[Record],
+    columns: Sequence[str],
+    kinds: Mapping[str, str],
+    less: set[str],
+    scored: Scoring = end_of,
 ) -> list[Against]:
     """Each column less the first, paired by row and seed, at equal sampled turns: by row, and of
     the rows of `kinds` by kind and together. Less is better in the rows of `less`, whose sign is
@@ -117,7 +144,9 @@ def against_first(
     for what, members in groups.items():
         for column in columns[1:]:
             pairs = [
-                pair for row in members for pair in _pairs(found, row, columns[0], column, less)
+                pair
+                for row in members
+                for pair in _pairs(found, row, (columns[0], column), less, scored)
             ]
             if len(pairs) > 1:
                 first, second, units = zip(*pairs, strict=True)
@@ -127,20 +156,23 @@ def against_first(
 
 
 def _pairs(
-    found: Mapping[Key, Sequence[Record]], row: str, first: str, second: str, less: set[str]
+    found: Mapping[Key, Sequence[Record]],
+    row: str,
+    columns: tuple[str, str],
+    less: set[str],
+    scored: Scoring,
 ) -> list[tuple[float, float, str]]:
-    """(score of the first, score of the second, unit) for each seed that both have."""
+    """(score of the first column, score of the second, unit) for each seed that both have."""
     one, other = (
-        {record["seed"]: record for record in found.get((row, column), ())}
-        for column in (first, second)
+        {record["seed"]: record for record in found.get((row, column), ())} for column in columns
     )
     both = [record for held in (one, other) for record in held.values()]
     turns = shared_turns(both)
     sign = -1.0 if row in less else 1.0
     return [
         (
-            sign * last_of(one[seed], turns).mean,
-            sign * last_of(other[seed], turns).mean,
+            sign * scored(one[seed], turns),
+            sign * scored(other[seed], turns),
             f"{row} {seed}",
         )
         for seed in one

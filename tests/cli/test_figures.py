@@ -17,7 +17,14 @@ from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.pages.static.paper import drawn, paper_markdown
 from gem_ma.runs.figures import cell_path, read_records
-from gem_ma.scores.figures import against_first, best_rates, last_of, rises
+from gem_ma.scores.figures import (
+    against_first,
+    best_rates,
+    end_of,
+    height_of,
+    last_of,
+    rises,
+)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # written down before the first run; no row ever leaves it
@@ -212,6 +219,20 @@ def test_a_rate_wins_by_the_mean_of_its_trials() -> None:
     assert best_rates(trials, {"a": False}, 4) == {("a", ""): 1.0}
     assert best_rates(trials, {"a": True}, 4) == {("a", ""): 0.5}
     assert best_rates(trials[:3], {"a": False}, 4) == {}  # not before all are there
+
+
+def test_of_two_curves_that_end_alike_the_one_that_rose_sooner_stands_higher() -> None:
+    late = record(curve=[[0, 0, 0.0, 0, 0], [1, 50, 0.0, 0, 0], [2, 100, 1.0, 1, 1]])
+    soon = record(curve=[[0, 0, 0.0, 0, 0], [1, 50, 1.0, 1, 1], [2, 100, 1.0, 1, 1]], column="ppo")
+    assert height_of(late, 100) == pytest.approx(0.25)
+    assert height_of(soon, 100) == pytest.approx(0.75)
+    # up to the middle of an exam's way, and before anything was sampled
+    assert height_of(soon, 25) == pytest.approx(0.25)
+    assert height_of(record(curve=[[0, 0, 0.3, 0, 0]]), 0) == 0.3
+    pairs = [one | {"seed": seed} for seed in range(5) for one in (late | {"column": "rebn"}, soon)]
+    for scored, difference in ((end_of, 0.0), (height_of, 0.5)):
+        (one, *_) = against_first(pairs, ["rebn", "ppo"], {}, set(), scored)
+        assert one.compared.difference == pytest.approx(difference)
 
 
 # -- what is shipped -------------------------------------------------------------------------------

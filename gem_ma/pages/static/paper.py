@@ -11,11 +11,15 @@ from gem_ma.pages.static.multiples import Panel, multiples
 from gem_ma.pages.static.page import scrolled
 from gem_ma.pages.static.report import PlainTable, Section
 from gem_ma.scores.figures import (
+    SCORINGS,
     ExamScore,
+    Scoring,
     against_first,
     best_rates,
     by_cell,
+    end_of,
     first_of,
+    height_of,
     last_of,
     over_seeds,
     rises,
@@ -55,7 +59,11 @@ def drawn(
     # plays that learn nothing have no curves
     learns = not there or any(len(record["curve"]) > 1 for record in there)
     tables = (
-        [_columns_table(figure, there, lost or {}, learns), *_tests(figure, there)]
+        [
+            _columns_table(figure, there, lost or {}, learns),
+            *_heights(figure, there),
+            *_tests(figure, there),
+        ]
         if figure.settings.columns
         else [_rows_table(figure, there, lost or {})]
     )
@@ -156,16 +164,33 @@ def _columns_table(
     return Table(caption, ["row", "kind", "score", *known, *figure.settings.columns], rows)
 
 
-def _mean(records: Records, turns: float) -> str:
+def _mean(records: Records, turns: float, scored: Scoring = end_of) -> str:
     """The mean over seeds with its interval; of one seed its own."""
     if len(records) == 1:
         return _score(last_of(records[0], turns))
-    return interval_text(over_seeds(records, turns)._asdict())
+    return interval_text(over_seeds(records, turns, scored)._asdict())
+
+
+def _heights(figure: Figure, records: Records) -> list[Table]:
+    """Where curves are compared by their height: the same table of heights."""
+    settings = figure.settings
+    if settings.compares != "height" or not records:
+        return []
+    found = by_cell(records)
+    rows = []
+    for name in settings.rows:
+        groups = {column: found.get((name, column), []) for column in settings.columns}
+        turns = shared_turns([record for group in groups.values() for record in group])
+        cells = [_mean(group, turns, height_of) if group else MISSING for group in groups.values()]
+        rows.append([name, *cells])
+    caption = "The mean height of the curve up to those turns: who rises sooner stands higher."
+    return [Table(caption, ["row", *settings.columns], rows)]
 
 
 def _tests(figure: Figure, records: Records) -> list[Table]:
     """Each column against the first one; of one seed there is nothing to pair."""
     settings = figure.settings
+    scored = SCORINGS[settings.compares]
     if len(settings.seeds) < 2:
         return []
     # a row of another's trainings brings no pairs of its own
@@ -180,10 +205,11 @@ def _tests(figure: Figure, records: Records) -> list[Table]:
             f"{one.compared.p:.4f}",
             f"{one.p_holm:.4f}",
         ]
-        for one in against_first(records, [*settings.columns], kinds, less)
+        for one in against_first(records, [*settings.columns], kinds, less, scored)
     ]
     first = next(iter(settings.columns))
-    caption = f"Each less {first}, paired by environment and seed; above 0 is better."
+    what = "" if settings.compares == "end" else " of heights"
+    caption = f"Each less {first}{what}, paired by environment and seed; above 0 is better."
     head = ["of", "column", "pairs", f"less {first}", "p", "p (Holm)"]
     return [Table(caption, head, rows)] if rows else []
 
@@ -195,7 +221,7 @@ def _rates(figure: Figure, records: Records) -> list[Table]:
         return []
     less = {name: row.less for name, row in settings.rows.items()}
     trials = len(settings.rates.factors) * len(settings.rates.seeds)
-    chosen = best_rates(records, less, trials)
+    chosen = best_rates(records, less, trials, SCORINGS[settings.compares])
     rows = [
         [
             name,
