@@ -17,10 +17,11 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site, list_page, write_bundle
-from gem_ma.pages.live.table import Columns, ordered, parsed
+from gem_ma.pages.live.table import Columns, ordered, parsed, strange
 from gem_ma.pages.static.folder import training_steps
 from gem_ma.pages.static.learning import exam_intervals
 from gem_ma.runs.store import list_runs
+from gem_ma.scores.columns import Used
 from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command
 from tests.pages.test_hostile_pages import served
@@ -63,6 +64,46 @@ def test_a_filter_in_words(where: str, holds: bool) -> None:
 def test_a_quote_without_an_end_is_refused() -> None:
     with pytest.raises(ConfigError, match="spaces"):
         parsed('"hard violations>1')
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("turns>8 verdict=lost transfer", ""),
+        ('"hard violation">1', "did you mean 'hard violations'?"),
+        ("absent!=1", "no play has 'absent'"),
+        ("turns>many", "turns is a number, and 'many' is none"),
+    ],
+)
+def test_a_filter_that_is_held_against_nothing_is_told(where: str, told: str) -> None:
+    found = strange(where, LOST)
+    assert told in found and bool(found) is bool(told)
+
+
+def test_nothing_is_a_number_too(tmp_path: Path) -> None:
+    replies = ["policies.main.model=scripted/a", "policies.main.replies=[defect]"]
+    seats = ["agents.player_0={behaviour: choices, policy: main}", "policies.main.repeat=true"]
+    gem_ma.run("dilemma", [*replies, *seats], out=tmp_path / "asked", n=1)
+    gem_ma.run("dilemma", out=tmp_path / "bots", n=2)
+    site = Site(tmp_path)
+    for where, count in (
+        ("repeat=0", 3),
+        ('"model calls"=0', 2),
+        ('"model calls">0', 1),
+        ("absent=0", 0),
+    ):
+        asked = Asked([], {"where": where}, ["asked", "bots"])
+        page = table.plays_page(site, asked).body.decode()
+        assert f"{count} of 3 plays" in page
+        assert ("no play has &#39;absent&#39;" in page) is (where == "absent=0")
+    site.close()
+
+
+@pytest.mark.parametrize("count", [None, 0, 7])
+def test_tokens_that_a_server_did_not_count_are_unknown(count: int | None) -> None:
+    used = {"a": [Used("main", 3, 4, None, 0), Used("main", count, 0, None, 0)]}
+    assert table._tokens(used) == (None if count is None else 7 + count)
+    assert table._tokens({}) == 0
 
 
 def test_plays_without_a_number_come_last_in_either_order() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gem_ma.kernel.errors import ConfigError, GemMaError
+from gem_ma.kernel.spelling import nearest
 from gem_ma.pages.live.answers import (
     Answer,
     Asked,
@@ -88,6 +89,8 @@ def plays_page(site: Site, asked: Asked) -> Answer:
         conditions = parsed(where)
     except ConfigError as error:
         fault = str(error)
+    # held against nothing, a condition is so of no play, or of all
+    fault = fault or strange(where, plays.columns)
     found: Sequence[int] = range(len(plays.ids))
     for holds in conditions:
         found = list(compress(found, map(holds(plays.columns).__getitem__, found)))
@@ -219,7 +222,7 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     columns: dict[str, Column] = {
         "task": [row.task for row in rows],
         "seed": [str(row.seed) for row in rows],
-        "repeat": [row.repeat or None for row in rows],
+        "repeat": [row.repeat for row in rows],
         "verdict": list(map(verdicts.__getitem__, pairs)),
         "end": [end or None for end in ends],
     }
@@ -230,6 +233,9 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     ]
     more += _spread([row.measures for row in rows])
     unscored = UNSCORED | {""}
+    tokens = [
+        _tokens(used or {}) if tally else None for used, tally in zip(usages, tallies, strict=True)
+    ]
     more += [
         (
             "turns",
@@ -238,8 +244,8 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
                 for tally, end in zip(tallies, ends, strict=True)
             ],
         ),
-        ("model calls", [(tally.calls or None) if tally else None for tally in tallies]),
-        ("tokens", [_tokens(used) if used else None for used in usages]),
+        ("model calls", [tally.calls if tally else None for tally in tallies]),
+        ("tokens", tokens if any(tokens) else [None] * len(rows)),
         ("error", [error.splitlines()[0] if error else None for error in errors]),
     ]
     if steps.ends:
@@ -268,8 +274,9 @@ def _spread(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]
 
 
 def _tokens(usages: Mapping[str, Sequence[Used]]) -> int | None:
-    used = chain.from_iterable(usages.values())
-    return sum((use.prompt or 0) + (use.completion or 0) for use in used) or None
+    """Those that were read and sampled; None where a server did not say how many."""
+    counts = [count for use in chain(*usages.values()) for count in (use.prompt, use.completion)]
+    return None if None in counts else sum(map(int, counts))
 
 
 def usual(known: Sequence[str]) -> list[str]:
@@ -302,6 +309,26 @@ def parsed(where: str) -> list[Condition]:
         else:
             found.append(partial(_hold, (quoted or word).lower()))
     return found
+
+
+def strange(where: str, columns: Columns) -> str:
+    """What a filter names that no play has, or wants of a number that is none; "" where all is
+    well.
+
+    >>> strange("turns>8", {"turns": [9, 7]}), strange("turnz>8", {"turns": [9, 7]})
+    ('', "no play has 'turnz' (did you mean 'turns'?)")
+    """
+    for quoted, sign, typed, *_ in _PART.findall(where) if where.count('"') % 2 == 0 else ():
+        name, value = quoted.strip('"'), typed.strip('"')
+        column = columns.get(name)
+        if sign and column is None:
+            return f"no play has {name!r}{nearest(name, columns, listed=False)}"
+        if sign and column is not None and not any(isinstance(one, str) for one in column):
+            try:
+                float(value)
+            except ValueError:
+                return f"{name} is a number, and {value!r} is none"
+    return ""
 
 
 def _compared(name: str, sign: str, value: str, columns: Columns) -> list[bool]:
