@@ -19,7 +19,7 @@ from gem_ma.runs.export.taus import SIDES
 from gem_ma.runs.export.writing import FORMATS as ENDINGS
 from gem_ma.runs.export.writing import Wish, export, has_images
 from gem_ma.runs.run import Played
-from gem_ma.runs.store import is_study, read_manifest
+from gem_ma.runs.store import is_study, read_manifest, since_compared
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.stored import open_record
 from gem_ma.scores.sides import flat_rows
@@ -182,6 +182,8 @@ def _study(path: Path, form: str, out: str | None, score: str | None, as_json: b
         )
     summary = read_json(path / "study.json", path)
     with damage(path / "study.json"):
+        if line := since_compared(path, summary):
+            progress_line(line)
         rows = flat_rows(summary)
         svg = "" if form == "csv" else study_svg(summary, score)
     target = Path(out or f"{path.resolve().name}.{form}")

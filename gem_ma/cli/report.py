@@ -9,10 +9,10 @@ import click
 
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.runs import run_folder
-from gem_ma.cli.terminal import emit, emit_json, json_option, once
+from gem_ma.cli.terminal import emit, emit_json, json_option, once, progress_line
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.report import Section, write_report
-from gem_ma.runs.store import is_study
+from gem_ma.runs.store import is_study, since_compared
 from gem_ma.runs.store.used import as_played
 from gem_ma.scores.judge import Judge
 from gem_ma.system.files import damage, read_json
@@ -86,4 +86,6 @@ def _study(path: Path, target: Path | None) -> Path:
     settings = StudyReportSettings()  # a page that is made anew shows all there is
     summary = read_json(path / "study.json", path)
     with damage(path / "study.json"):
+        if line := since_compared(path, summary):
+            progress_line(line)
         return write_study(path, summary, tables=settings.tables, plots=settings.plots)

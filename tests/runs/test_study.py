@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
+from gem_ma.pages.live.answers import Asked
+from gem_ma.pages.live.site import Site
+from gem_ma.pages.live.studied import study_page
 from gem_ma.pages.static.study import write_study
 from gem_ma.runs.cells import Policies, open_cells
 from gem_ma.runs.store import hold_folder
@@ -786,6 +790,33 @@ def test_failed_episodes_of_a_cell_are_counted_and_cost_the_exit_code(folder: Pa
     lost = {tuple(one["names"].values()): one["failed"] for one in found["cells"]}
     assert lost["first_legal", "kind"] > 0 and lost["first_legal", "random"] == 0
     assert f" {24 - lost['first_legal', 'kind']} / {lost['first_legal', 'kind']} / 0" in done.stdout
+
+
+def test_a_cell_that_was_played_on_is_told_beside_the_numbers_of_then(folder: Path) -> None:
+    written(folder, STUDY.replace("kind: first_legal", "kind: slowly:Raising"))
+    study = ("study", "who.yaml", "--out", "out", "-n", "6", "--quiet")
+    gem_ma(*study, cwd=folder)
+    looks = ("export", "out", "--to", "csv", "-o", "out.csv"), ("report", "out")
+
+    def told() -> list[bool]:
+        site = Site(folder)
+        pages = [gem_ma(*words, cwd=folder).stderr for words in looks]
+        pages.append(study_page(site, Asked(["out"], {}, [])).body.decode())
+        site.close()
+        shutil.rmtree(folder / "copy", ignore_errors=True)
+        shutil.copytree(folder / "out", folder / "copy")
+        pages.append(gem_ma("report", "copy", cwd=folder).stderr)
+        return ["played on since the cells were compared" in page for page in pages]
+
+    assert told() == [False] * 4
+    found = json.loads((folder / "out" / "study.json").read_text())
+    (cell, *_) = (one["run"] for one in found["cells"] if one["failed"])
+    gem_ma("resume", f"out/{cell}", "--retry-failed", cwd=folder, REPAIRED="1")
+    assert told() == [True] * 4
+    assert cell in gem_ma(*looks[1], cwd=folder).stderr
+    # compared anew, without a play
+    gem_ma(*study, cwd=folder)
+    assert told() == [False] * 4
 
 
 def test_two_studies_do_not_write_into_one_folder(

@@ -23,7 +23,7 @@ from gem_ma.pages.live.answers import (
 from gem_ma.pages.static.page import Html, render
 from gem_ma.pages.static.report import sections_page
 from gem_ma.pages.static.study import study_facts, study_lead, study_sections
-from gem_ma.runs.store.listing import STUDY, find_studies
+from gem_ma.runs.store.listing import STUDY, find_studies, since_compared
 from gem_ma.system import files
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def _page(place: Path, name: str, stored: Mapping[str, Any]) -> str:
 
     settings = StudyReportSettings()  # all there is
     sections = study_sections(place, summary, settings.tables, settings.plots, way)
-    head = Html(render("ways", links={}, warnings=[]) + study_lead(summary))
+    warnings = [line] if (line := since_compared(place, stored)) else []
+    head = Html(render("ways", links={}, warnings=warnings) + study_lead(summary))
     foot = "Read by gem-ma view as it stands now."
     facts = study_facts(place, summary)
     return sections_page(str(summary["name"]), sections, head, foot, facts)

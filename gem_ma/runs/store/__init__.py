@@ -51,7 +51,7 @@ from gem_ma.runs.store.lines import (
     read_timings,
     standing_summary,
 )
-from gem_ma.runs.store.listing import is_study, list_runs, list_studies
+from gem_ma.runs.store.listing import is_study, list_runs, list_studies, since_compared
 from gem_ma.runs.store.manifest import note_in_manifest, read_tags
 from gem_ma.runs.store.names import result_digest, result_settings, run_path
 from gem_ma.runs.store.verdicts import read_verdicts, rows_by
@@ -80,6 +80,7 @@ __all__ = [
     "result_settings",
     "rows_by",
     "run_path",
+    "since_compared",
     "standing_summary",
     "write_file",
 ]

@@ -30,6 +30,7 @@ from gem_ma.system.files import (
     damage,
     is_file,
     kind,
+    names,
     oserror,
     read,
     read_json,
@@ -100,6 +101,33 @@ STUDY = "study.json"
 def is_study(path: Path) -> bool:
     """Whether this is the folder of a study that has been compared; no link inside is followed."""
     return kind(path / STUDY, path) == "a file" and kind(path / "manifest.json", path) is None
+
+
+def since_compared(path: Path, summary: Mapping[str, Any]) -> str:
+    """Which cells of a study have other plays by now than those that its study.json compares, as a
+    line; "" where all stand. A cell that is gone or damaged says nothing."""
+    changed = []
+    there = {*names(path)}  # what stands in a file may lead elsewhere
+    for cell in summary["cells"]:
+        place = path / str(cell["run"])
+        try:
+            if place.name not in there or kind(place / "manifest.json", path) != "a file":
+                continue
+            found = standing_summary(place, of_all=False) or older_summary(place)
+        except (StoreError, OSError):
+            continue
+        # killed in the middle, it has none that stands
+        if found is None or any(found.get(key) != cell.get(key) for key in _COUNTS):
+            changed.append(place.name)
+    if not changed:
+        return ""
+    return (
+        f"{path}: {', '.join(changed)} played on since the cells were compared; the numbers of then"
+        f" are shown; compare anew with: {summary.get('command')}"
+    )
+
+
+_COUNTS = ("episodes", "ok", "failed", "excluded")
 
 
 def find_studies(root: Path) -> dict[str, Path]:
