@@ -43,6 +43,7 @@ from gem_ma.runs.bench import (
     Scorecard,
     card_at,
     cell_path,
+    check_weights,
     empty_card,
     player_of,
     read_card,
@@ -167,6 +168,7 @@ class _Cell(NamedTuple):
     who: str
     opened: Opened
     path: Path
+    weights: str | None  # what a run says of the model's
 
 
 @dataclass
@@ -217,7 +219,8 @@ class _Side:
                 loaded = battery.load(row, one)
                 # all models share those who play beside
                 path = cell_path(folder if who == MODEL else out / who, row, loaded)
-                cells.append(_Cell(row, who, open_config(loaded, made=made), path))
+                opened = open_config(loaded, made=made)
+                cells.append(_Cell(row, who, opened, path, one.parts[row].weights))
         return cls(battery, card, file, cells, others)
 
     def record(self, cell: _Cell) -> Record | None:
@@ -291,13 +294,14 @@ def _is_whole(record: Record | None) -> bool:
 
 def _say(sides: Sequence[_Side], yes: bool) -> None:
     """Opens the models and tells the cost before anything is played. Raises ConfigError where it is
-    more than should be spent unasked."""
+    more than should be spent unasked, DataError where a run has other weights by now."""
     calls = 0
     for side in sides:
         policies = Policies([cell.opened.loaded for cell in side.asked])
         for cell in side.asked:
             # opened once for all rows: weights are large
             cell.opened.policies = policies.of(cell.opened)
+            check_weights(cell.opened, cell.weights)
         found = side.guess()
         if found["requests"]:
             price = "price unknown" if found["usd"] is None else f"${found['usd']:.2f}"

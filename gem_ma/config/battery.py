@@ -63,11 +63,13 @@ class BatterySettings(Settings):
 
 class Part(NamedTuple):
     """Who takes the seat of a row: a seat as in a config, and the settings of its policy; `asks`
-    is the behaviour that asks it where the scenario names none for models."""
+    is the behaviour that asks it where the scenario names none for models, `weights` what a run
+    says of the weights that it ended with."""
 
     seat: Mapping[str, Any]
     policy: Mapping[str, Any] | None = None
     asks: str = "choices"
+    weights: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,14 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from gem_ma import registry
-from gem_ma.config.battery import ORACLE, Battery, Part, Player
+from gem_ma.config.battery import ORACLE, POLICY, Battery, Part, Player
 from gem_ma.config.loading import Loaded
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.record.json_text import load_json
 from gem_ma.runs.costs import prices_of
-from gem_ma.runs.open import Opened
+from gem_ma.runs.open import Opened, model_facts
 from gem_ma.runs.plans import Plans
 from gem_ma.runs.store import read_manifest, read_summary, rows_by, run_path, write_file
 from gem_ma.runs.store.lines import read_resolved
@@ -154,11 +154,24 @@ def _part(word: str, row: str, battery: Battery, options: Mapping[str, Any]) -> 
     return Part({"behaviour": word})
 
 
+def check_weights(opened: Opened, digest: str | None) -> None:
+    """Raises DataError where the weights of a run are not those that it ended with; `digest`: what
+    it says of them."""
+    found = model_facts(opened.loaded.config, opened.policies)[POLICY]
+    if None not in (digest, found["digest"]) and digest != found["digest"]:
+        raise DataError(
+            f"{found['model']}: these are not the weights that the run wrote down at its end"
+            " (summary.json: weights), or its base was changed; put them back from a copy, train"
+            " anew, or name them as ENGINE/FOLDER in place of the run"
+        )
+
+
 def _part_of_run(path: Path, options: Mapping[str, Any]) -> Part:
     """The one policy of a run folder; of a training as it ended, asked as it was trained."""
     resolved = read_resolved(path)
     policies: dict[str, Any] = dict(resolved.get("policies") or {})
-    trained = (read_summary(path) or {}).get("models") or {}
+    summary = read_summary(path) or {}
+    trained = summary.get("models") or {}
     if resolved.get("train") and not trained:
         raise ConfigError(f"{path}: this training has not ended; go on with: gem-ma resume {path}")
     found = {name: f"{one['engine']}/{path / one['path']}" for name, one in trained.items()}
@@ -168,9 +181,12 @@ def _part_of_run(path: Path, options: Mapping[str, Any]) -> Part:
         raise ConfigError(f"{path}: wanted is a run of one model; name one of them: {listed}")
     ((name, model),) = found.items()
     kept = {key: value for key, value in policies[name].items() if value is not None}
-    # the folder holds the adapter
-    kept = {} if "lora" in kept else kept
-    return Part({}, {**kept, "model": model, **options}, "direct" if trained else "choices")
+    if not trained:
+        return Part({}, {**kept, "model": model, **options})
+    kept.pop("lora", None)  # the folder holds the adapter
+    # opened in another type, the same weights have another digest
+    digest = None if "dtype" in options else (summary.get("weights") or {}).get(name)
+    return Part({}, {**kept, "model": model, **options}, "direct", digest)
 
 
 # -- what was played -------------------------------------------------------------------------------

@@ -283,9 +283,38 @@ evaluate: {episodes: 4}
     assert rows["ring"]["calls"] == 180 and rows["ring"]["failed"] == 0
     (resolved,) = Path("runs/bench/trained").glob("ring-*/resolved.yaml")
     assert "model: table/trained/models/main\n" in resolved.read_text()
+    # trained anew in place: no longer what the run says of itself
+    assert main(["train", "learns.yaml", "run.seed=1", "--out", "other", "--quiet"]) == 0
+    shutil.copy("other/models/main", "trained/models/main")
+    capsys.readouterr()
+    assert main(["bench", "trained", "--only", "ring", "--out", "new", "--quiet"]) == 2
+    assert "not the weights that the run wrote down" in capsys.readouterr().err
+    assert not Path("new").exists()
+    bench(capsys, "table/trained/models/main", "--only", "ring")
     Path("mine.py").write_text("def Mine(messages, legal, rng):\n    return legal[0]\n")
     (rows,) = (m["rows"] for m in bench(capsys, "mine.py:Mine", "--only", "ring")["models"])
     assert rows["ring"]["calls"] == 0
+
+
+def test_an_adapter_is_asked_with_the_options_that_it_was_trained_with(battery: Path) -> None:
+    options = {"max_tokens": 7, "temperature": 0.5, "constrain": "legal"}
+    main = {"model": "transformers/base", "lora": {"rank": 2}, "top_p": None, **options}
+    Path("tuned").mkdir()
+    Path("tuned/manifest.json").write_text("{}")
+    resolved = {"policies": {"main": main}, "train": {"policies": ["main"]}}
+    Path("tuned/resolved.yaml").write_text(json.dumps(resolved))
+    summary = {"models": {"main": {"engine": "transformers", "path": "models/main"}}}
+    Path("tuned/summary.json").write_text(json.dumps({**summary, "weights": {"main": "ab"}}))
+    shipped = load_battery(battery)
+    part = player_of("tuned", shipped, {"temperature": 1}).parts["ring"]
+    assert part.policy == {
+        "model": "transformers/tuned/models/main",
+        **options,
+        "temperature": 1,
+    }
+    assert part.asks == "direct" and part.weights == "ab"
+    # other digests belong to another type
+    assert player_of("tuned", shipped, {"dtype": "float16"}).parts["ring"].weights is None
 
 
 @pytest.mark.parametrize(
