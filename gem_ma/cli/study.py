@@ -82,8 +82,8 @@ def command(
     """Play every cell of a study and print one table with intervals and paired differences.
 
     A study is a config with `grid:`: dotted paths, each with named values that replace what
-    stands there; or with `cross_play:`, `mix:` or `focal:`, which say who takes the seats.
-    Every cell is a run folder below the study's. The same command again continues where it
+    stands there; or with `cross_play:`, `mix:`, `focal:` or `tournament:`, which say who takes the
+    seats. Every cell is a run folder below the study's. The same command again continues where it
     stopped, and plays what the grid has gained.
     """
     options = {"scenario.tasks": tasks, "run.concurrency": concurrency}

@@ -197,8 +197,8 @@ def load_study(
     if grid is None:
         document.refuse()
         raise ConfigError(
-            f"{source}: no section `grid:` or `cross_play:`, so there is nothing to compare; play"
-            f" it with: gem-ma run {source}"
+            f"{source}: no section `grid:`, `cross_play:`, `mix:`, `focal:` or `tournament:`, so"
+            f" there is nothing to compare; play it with: gem-ma run {source}"
         )
     cells = {}
     faults = list(document.faults)

@@ -276,7 +276,8 @@ def _spread(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]
 def _tokens(usages: Mapping[str, Sequence[Used]]) -> int | None:
     """Those that were read and sampled; None where a server did not say how many."""
     counts = [count for use in chain(*usages.values()) for count in (use.prompt, use.completion)]
-    return None if None in counts else sum(map(int, counts))
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def usual(known: Sequence[str]) -> list[str]:
