@@ -8,8 +8,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, compress
-from operator import attrgetter, eq, ge, gt, itemgetter, le, lt, ne
+from itertools import chain, compress, repeat
+from operator import attrgetter, eq, ge, gt, is_not, itemgetter, le, lt, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -145,12 +145,16 @@ class _Counts(msgspec.Struct, array_like=True, gc=False):
     calls: int = 0
 
 
+class _Nothing(msgspec.Struct, gc=False):
+    """Of a mapping that is passed over."""
+
+
 class _Shown(PlayRow, array_like=True, gc=False):
     """A row with all that the table shows decoded at once."""
 
     tally: _Counts | None = None  # type: ignore[assignment]
     usages: dict[str, list[Used]] | None = None  # type: ignore[assignment]
-    groups: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+    groups: _Nothing = msgspec.field(default_factory=_Nothing)  # type: ignore[assignment]
 
 
 def _plays_of(site: Site, names: Sequence[str]) -> Plays:
@@ -180,6 +184,7 @@ def _plays_of(site: Site, names: Sequence[str]) -> Plays:
 
 
 Kept = tuple[Sequence[Id], Columns]
+_ID = attrgetter("task", "seed", "repeat")
 
 
 @uncollected()
@@ -189,7 +194,8 @@ def _kept(run: Run, most: int) -> Kept:
     if run.table is None or run.table[0] != state:
         run.table = None
         # the last attempt of each
-        rows = {row.id: row for row in read_rows(run.path, _Shown)}
+        listed = read_rows(run.path, _Shown)
+        rows = dict(zip(map(_ID, listed), listed, strict=True))
         _check_count(len(rows), most)
         columns = _columns_of(list(rows.values()), run.steps(len(rows)))
         run.table = state, (list(rows), columns)
@@ -209,6 +215,9 @@ def _check_count(count: int, most: int) -> None:
 def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     """What rows tell of their plays. Labels may have several values; a line that holds no play has
     its id alone."""
+    tasks, seeds, repeats = (
+        list(map(attrgetter(name), rows)) for name in ("task", "seed", "repeat")
+    )
     ends, successes, returns, tallies, usages, errors = (
         list(map(attrgetter(name), rows))
         for name in ("end", "success", "returns", "tally", "usages", "error")
@@ -220,9 +229,9 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
         for end, success in set(pairs)
     }
     columns: dict[str, Column] = {
-        "task": [row.task for row in rows],
-        "seed": [str(row.seed) for row in rows],
-        "repeat": [row.repeat for row in rows],
+        "task": tasks,
+        "seed": list(map(str, seeds)),
+        "repeat": repeats,
         "verdict": list(map(verdicts.__getitem__, pairs)),
         "end": [end or None for end in ends],
     }
@@ -260,7 +269,7 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     return {
         name: column
         for name, column in columns.items()
-        if name == "task" or any(value is not None for value in column)
+        if name == "task" or any(map(is_not, column, repeat(None)))
     }
 
 

@@ -14,7 +14,7 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -188,6 +188,10 @@ def _whole_lines(file: Any) -> Iterator[bytes]:
 
 def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Kind], bytes]:
     """The rows up to the first line that is not a row, and their bytes."""
+    # mostly that is the stamp, which stands last
+    whole = block[: block.rfind(b"\n", 0, -1) + 1]
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return decoder.decode_lines(whole), whole
     rows: list[Kind] = []
     size = 0
     for line in block.splitlines(keepends=True):

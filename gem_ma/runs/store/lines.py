@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def fitting_rows(file: Path, kind: type[Kind]) -> list[Kind] | None:
     rows, digest = load_rows(folder, kind, stamp.size)
     if digest != stamp.digest or len(rows) != stamp.rows:
         return None
-    return rows if sum(row.size for row in rows) == stamp.size else None
+    return rows if sum(map(attrgetter("size"), rows)) == stamp.size else None
 
 
 def known_rows(file: Path, kind: type[Kind]) -> list[Kind]:
