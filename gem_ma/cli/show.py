@@ -18,7 +18,7 @@ from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.scenario import Game
 from gem_ma.runs.store import read_manifest, read_summary
-from gem_ma.runs.store.lines import read_places, standing_summary
+from gem_ma.runs.store.lines import older_summary, read_places, standing_summary
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.runs.store.used import differing, is_as_played
 from gem_ma.system.files import damage, kind
@@ -235,4 +235,8 @@ def show_played(
     with damage(path / "summary.json"):
         if "baselines" not in summary:  # those of plays that were scored anew
             summary |= {"baselines": (read_summary(path) or {}).get("baselines", {})}
-        show_summary(summary, path, as_json, report, whole=whole, more=lost_rows(summary, path))
+        more = lost_rows(summary, path)
+        # how many are wanted is known by code that is not run here
+        if "planned" not in summary and older_summary(path) is None:
+            more.append(("not finished", f"as far as it was played: gem-ma resume {path}"))
+        show_summary(summary, path, as_json, report, whole=whole, more=more)

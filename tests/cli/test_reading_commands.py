@@ -111,6 +111,26 @@ def test_the_score_of_foreign_code_is_shown_as_it_was_judged(
     )
 
 
+@pytest.mark.parametrize("scenario", ["slowly_here:Quiz", "kuhn_poker"])
+def test_a_run_that_was_killed_is_not_shown_as_one_that_ended(
+    scenario: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "slowly_here.py").write_text(SLOWLY)
+    assert main(["run", scenario, "-n", "3", "--out", "run", "--quiet"]) == 0
+    assert main(["show", "run"]) == 0
+    assert "not finished" not in capsys.readouterr().out
+    # as after a kill: two of the plays, and no score
+    record = here / "run" / "episodes.jsonl"
+    record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[:2]))
+    (here / "run" / "summary.json").unlink()
+    assert main(["show", "run"]) == 0
+    told = capsys.readouterr().out
+    assert "2 ok" in told
+    assert ("not finished" in told) is (scenario != "kuhn_poker")
+    # how many are wanted is known there
+    assert ("not played yet" in told) is (scenario == "kuhn_poker")
+
+
 LOSING = """
 from gem_ma import Ask, Reward, Scenario
 
