@@ -806,17 +806,18 @@ def test_a_cell_that_was_played_on_is_told_beside_the_numbers_of_then(folder: Pa
         shutil.rmtree(folder / "copy", ignore_errors=True)
         shutil.copytree(folder / "out", folder / "copy")
         pages.append(gem_ma("report", "copy", cwd=folder).stderr)
+        pages.append(gem_ma("view", ".", "--bundle", "../pages", cwd=folder).stderr)
         return ["played on since the cells were compared" in page for page in pages]
 
-    assert told() == [False] * 4
+    assert told() == [False] * 5
     found = json.loads((folder / "out" / "study.json").read_text())
     (cell, *_) = (one["run"] for one in found["cells"] if one["failed"])
     gem_ma("resume", f"out/{cell}", "--retry-failed", cwd=folder, REPAIRED="1")
-    assert told() == [True] * 4
+    assert told() == [True] * 5
     assert cell in gem_ma(*looks[1], cwd=folder).stderr
     # compared anew, without a play
     gem_ma(*study, cwd=folder)
-    assert told() == [False] * 4
+    assert told() == [False] * 5
 
 
 def test_two_studies_do_not_write_into_one_folder(

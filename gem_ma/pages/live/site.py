@@ -39,7 +39,7 @@ from gem_ma.pages.static.page import Html, page, render, table, text
 from gem_ma.pages.static.report import run_page, write_report
 from gem_ma.pages.static.study import write_study
 from gem_ma.pages.static.transcript import number
-from gem_ma.runs.store.listing import STUDY, Listing, find_studies, list_runs
+from gem_ma.runs.store.listing import STUDY, Listing, find_studies, list_runs, since_compared
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system import files
 
@@ -329,6 +329,8 @@ def write_bundle(root: Path, to: Path, say: Callable[[str], None]) -> Path:
         try:
             with files.damage(place / STUDY):
                 summary = files.read_json(place / STUDY, root)
+                if line := since_compared(place, summary):
+                    say(line)
                 write_study(place, summary, tables=settings.tables, plots=settings.plots, out=out)
         except GemMaError as error:
             say(str(error))
