@@ -85,16 +85,21 @@ def test_nothing_is_a_number_too(tmp_path: Path) -> None:
     seats = ["agents.player_0={behaviour: choices, policy: main}", "policies.main.repeat=true"]
     gem_ma.run("dilemma", [*replies, *seats], out=tmp_path / "asked", n=1)
     gem_ma.run("dilemma", out=tmp_path / "bots", n=2)
+    # whose calls nobody has counted
+    failed = json.loads((tmp_path / "bots" / "episodes.jsonl").read_bytes().splitlines()[0])
+    failed |= {"id": ["test/0", 1, 0], "seed": 1, "end": "failed", "error": "away"}
+    with (tmp_path / "bots" / "episodes.jsonl").open("a") as record:
+        record.write(json.dumps(failed) + "\n")
     site = Site(tmp_path)
     for where, count in (
-        ("repeat=0", 3),
+        ("repeat=0", 4),
         ('"model calls"=0', 2),
         ('"model calls">0', 1),
         ("absent=0", 0),
     ):
         asked = Asked([], {"where": where}, ["asked", "bots"])
         page = table.plays_page(site, asked).body.decode()
-        assert f"{count} of 3 plays" in page
+        assert f"{count} of 4 plays" in page
         assert ("no play has &#39;absent&#39;" in page) is (where == "absent=0")
     site.close()
 

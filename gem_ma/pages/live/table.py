@@ -242,18 +242,15 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     ]
     more += _spread([row.measures for row in rows])
     unscored = UNSCORED | {""}
+    counted = [
+        tally if end not in unscored else None for tally, end in zip(tallies, ends, strict=True)
+    ]
     tokens = [
         _tokens(used or {}) if tally else None for used, tally in zip(usages, tallies, strict=True)
     ]
     more += [
-        (
-            "turns",
-            [
-                tally.turns if tally and end not in unscored else None
-                for tally, end in zip(tallies, ends, strict=True)
-            ],
-        ),
-        ("model calls", [tally.calls if tally else None for tally in tallies]),
+        ("turns", [tally.turns if tally else None for tally in counted]),
+        ("model calls", [tally.calls if tally else None for tally in counted]),
         ("tokens", tokens if any(tokens) else [None] * len(rows)),
         ("error", [error.splitlines()[0] if error else None for error in errors]),
     ]
