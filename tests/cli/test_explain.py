@@ -208,6 +208,20 @@ def test_forks_of_other_code_are_refused(command: Command, tmp_path: Path) -> No
     assert kept.count("\n") == 1
 
 
+def test_forks_of_edited_settings_are_refused(command: Command, tmp_path: Path) -> None:
+    assert command("run", "kuhn_poker", "-n", 2, "--out", "out", "--quiet")[0] == 0
+    resolved = tmp_path / "out" / "resolved.yaml"
+    text = resolved.read_text()
+    asked = ("explain", "out", "--episode", "0", "--plays", 2, "--quiet")
+    for edited in (True, False):
+        resolved.write_text(text.replace("random_legal", "first_legal") if edited else text)
+        code, out, err = command(*asked)
+        assert (code, out == "") == ((2, True) if edited else (0, False))
+        assert ("resolved.yaml was edited since the run began" in err) is edited
+        code, _, err = command("show", "out")
+        assert code == 0 and ("resolved.yaml was edited" in err) is edited
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
