@@ -35,6 +35,10 @@ def run_folder(run: str) -> Path:
             f"{run}: this is the folder of a study; type its `gem-ma study` command again, or name"
             " the run folder of one of its cells"
         )
+    # as `gem-ma train --seeds` makes them
+    if inside := sorted(path.parent for path in Path(run).glob("*/manifest.json")):
+        few = ", ".join(map(str, inside[:3])) + (" ..." if len(inside) > 3 else "")
+        raise ConfigError(f"{run}: this is a folder of runs; name one of them: {few}")
     exists = Path(run).exists()
     fault = "is not a run folder: it has no manifest.json" if exists else "no such run folder"
     # `gem-ma show kuhn_poker` is what everybody types first

@@ -111,6 +111,13 @@ def test_the_score_of_foreign_code_is_shown_as_it_was_judged(
     )
 
 
+def test_a_folder_of_runs_names_them(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_line(capsys, ["show", "runs"]) == 2
+    assert one_line(capsys, ["export", "runs", "--to", "csv"]) == 2
+    assert main(["report", "runs"]) == 2
+    assert "name one of them: runs/one\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("scenario", ["slowly_here:Quiz", "kuhn_poker"])
 def test_a_run_that_was_killed_is_not_shown_as_one_that_ended(
     scenario: str, here: Path, capsys: pytest.CaptureFixture[str]
