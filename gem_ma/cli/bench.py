@@ -156,7 +156,11 @@ def _options(settings: Sequence[str], base_url: str | None) -> dict[str, Any]:
         document.refuse()
         target = options
         for section in sections:
-            target = target.setdefault(section, {})
+            # what is no mapping was set whole
+            inner = target.setdefault(section, {})
+            target = inner if isinstance(inner, dict) else {last: inner}
+        if last in target:
+            raise click.UsageError(f"--set {word}: it was set before, whole or in part")
         target[last] = document.value
     return options
 

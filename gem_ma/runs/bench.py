@@ -120,7 +120,10 @@ def player_of(word: str, battery: Battery, options: Mapping[str, Any]) -> Player
     `WHO,ROW=WHO` takes another one in some. `options` are those of the policy. Raises
     ConfigError."""
     base, *others = re.split(r",(?=[\w-]+=)", word)
-    named = dict(other.split("=", 1) for other in others)
+    pairs = [other.split("=", 1) for other in others]
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ConfigError(f"{word}: names who plays in one row twice")
     for row in named:
         if row not in battery.settings.rows:
             raise ConfigError(
