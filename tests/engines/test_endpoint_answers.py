@@ -49,6 +49,19 @@ def kinds(got: Reply) -> list[str]:
     return [attempt.kind for attempt in got.attempts]
 
 
+def test_an_outage_is_told_once_a_kind_while_it_lasts_and_chance_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bad = [raw(b"<p>log in</p>", "text/html"), says("x", finish="weird"), raw(b"{}")]
+    for fault in bad:
+        caplog.clear()
+        assert answered(fault, fault, says("x")).text == "x" and not caplog.records
+        assert answered(*[fault] * 5, says("x")).text == "x"
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert "127.0.0.1" in told and "failed a request as bad_reply" in told
+        assert "tried again, up to" in told
+
+
 # -- finish reasons ------------------------------------------------------------------------------
 
 UNKNOWN = st.recursive(

@@ -73,6 +73,9 @@ def _sum(first: Usage, other: Usage) -> Usage:
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one
+# faults of a kind in one request, and a wait, that are no passing chance: a person is told
+TOLD_AFTER = 2
+TOLD_S = 1.0
 PROBE_S = 10.0  # to find out whether a server is there
 ENDS = ("context_overflow", "content_filter")  # faults that are an answer: the reply has no text
 
@@ -136,7 +139,7 @@ class Remote:
         self._key = endpoint.key(where, service.usual_key)
         self.endpoint = replace(endpoint, api_key=None)  # the key lives in the Secret alone
         self.import_client()
-        self._kinds: set[str] = set()  # kinds of refusals that were said
+        self._kinds: set[str] = set()  # kinds of faults that were said
         # The server has answered, on whichever loop: from then on an outage is waited for.
         self.met = False
         # Spreads retries; decides nothing that is recorded but how long they waited.
@@ -235,14 +238,15 @@ class Remote:
                 raise self.refused(got)
             await self._wait(client, tries, got, probe)
 
-    def _tell_once(self, fault: Fault) -> None:
+    def _tell_once(self, fault: Fault, did: str = "refused", then: str = "") -> None:
         # in the server's words, which no record of a play that ends here has
         if fault.kind in self._kinds:
             return
         self._kinds.add(fault.kind)
+        words = f"{fault.status}: {fault.detail}" if fault.status else fault.detail
         logging.getLogger("gem_ma").warning(
-            "%s: %s refused a request as %s (%s: %s)",
-            *(self.where, self.host, fault.kind, fault.status, fault.detail),
+            "%s: %s %s a request as %s (%s)%s",
+            *(self.where, self.host, did, fault.kind, words, then),
         )
 
     async def _wait(self, client: Client, tries: Tries, fault: Fault, probe: Body) -> None:
@@ -262,6 +266,10 @@ class Remote:
             # a request that makes a server hang must not end the run of all others
             gone = unreachable and not await self._is_there(client, probe)
             raise self._given_up(tries, fault, gone)
+        # an outage may last for minutes, in which nothing else is heard of it
+        if alike >= TOLD_AFTER or wait >= TOLD_S:
+            again = f"; it is tried again, up to {tries.most} times"
+            self._tell_once(fault, "failed", again)
         await asyncio.sleep(wait)
         tries.spent_s += wait
 
