@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.registry import names_code
 from gem_ma.runs.store import read_episodes, read_manifest, rows_by
 from gem_ma.runs.store.lines import read_resolved
 from gem_ma.runs.store.names import changed_keys
+from gem_ma.runs.store.used import scenario_versions
 from gem_ma.runs.stored import Say, open_record
 from gem_ma.scores.comparison import compare_cells
 from gem_ma.scores.judge import Judge
@@ -24,7 +26,8 @@ def compare_runs(first: Path, second: Path, say: Say, scores: Sequence[str] = ()
     """The keys of `gem_ma.scores.comparison.compare_cells`, with `a` and `b` (the folders) and
     `settings`: what differs between their configs, in words.
 
-    Raises ConfigError for a training and where no play is in both, StoreError for damage.
+    Raises ConfigError for a training, two scenarios and where no play is in both, StoreError for
+    damage.
     """
     for path in (first, second):
         if read_manifest(path).get("command") == "train":
@@ -40,6 +43,15 @@ def compared(
     first: Path, second: Path, before: Cell, after: Cell, scores: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What `compare_runs` gives, of two folders whose cells are made already."""
+    played = [scenario_versions(read_manifest(path)) for path in (first, second)]
+    # Seeds and names of tasks are alike in all scenarios. Two files may hold one game.
+    own = any(map(names_code, [*played[0], *played[1]]))
+    if all(played) and not own and played[0].keys().isdisjoint(played[1]):
+        names = [", ".join(ids) for ids in played]
+        raise ConfigError(
+            f"{second}: it played {names[1]}, and {first} played {names[0]}; only runs of one"
+            " scenario are compared"
+        )
     # returns may each be finite, and their differences not
     with damage(Path(f"{first} or {second}")):
         comparison = compare_cells(before, after, scores)

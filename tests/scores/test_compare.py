@@ -188,6 +188,15 @@ def test_two_runs_are_compared_and_the_flips_can_be_opened(
     assert main(["run", "game.py", "run.seed=9", "--out", "runs/c", "--quiet"]) == 0
     assert one_line(capsys, ["compare", "a", "c"]) == 2
     assert one_line(capsys, ["compare", "a", "b", "--score", "nonsense"]) == 2
+    # both have the tasks and seeds that all have
+    for name in ("kuhn_poker", "dilemma"):
+        typed = ["agents.player_0=random_legal", "agents.player_1=first_legal", "-n", "2"]
+        assert main(["run", name, *typed, "--out", f"runs/{name}", "--quiet"]) == 0
+    assert one_line(capsys, ["compare", "kuhn_poker", "dilemma"]) == 2
+    # the same game in another file
+    (runs / "../moved.py").write_text((runs / "../game.py").read_text())
+    assert main(["run", "moved.py", "agents.a=random_legal", "--out", "runs/e", "--quiet"]) == 0
+    assert printed(capsys, "compare", "a", "e")["pairs"] == 6
 
 
 def test_a_score_equals_that_of_the_run_and_says_what_a_changed_rule_changes(

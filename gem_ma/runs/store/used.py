@@ -82,7 +82,7 @@ def is_as_played(path: Path) -> bool:
         # what was noted of code and data is compared by whoever makes the scenarios
         if {"data", "files"} & manifest.keys() or _wrapped(resolved):
             return False
-        versions = _versions(manifest)
+        versions = scenario_versions(manifest)
         return (
             bool(versions)
             and manifest.get("resolved") == settings_digest(resolved)
@@ -121,8 +121,8 @@ def _has_tools(seat: Any) -> bool:
 
 def changed_rules(manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Which scenario has another version than when the run began, in words; "" where none has."""
-    before = _versions(manifest)
-    after = _versions(facts)
+    before = scenario_versions(manifest)
+    after = scenario_versions(facts)
     words = [
         f"{name} is version {after[name]} now, and the run began with version {version}"
         for name, version in before.items()
@@ -149,7 +149,7 @@ def _without_rules(data: Any) -> Any:
     return {key: value for key, value in whole.items() if value != {} or data[key] == {}}
 
 
-def _versions(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def scenario_versions(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Id -> version of the scenarios of a manifest."""
     several = manifest.get("scenarios")
     blocks = several.values() if isinstance(several, Mapping) else [manifest.get("scenario")]
