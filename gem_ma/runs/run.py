@@ -207,10 +207,10 @@ class Run(dict[str, Any]):
 
         Keys of episodes: `task seed repeat scenario version end error success`, for each agent
         `return`, `behaviour`, `policy`, `model` (that of the policy) and, where it called one,
-        `tokens` and `cost` (USD, None where it is not known); `turns`; `measure NAME` of those that
-        apply; `blame`, `cause` and `label NAME` of others; of a lost play whose scenario says why,
-        `fault step`, `fault agent` and `fault`, a sentence. Of turns: `task seed repeat scenario
-        success end turn step agent text parsed calls reward policy version tokens`. Raises
+        `tokens` (sampled), `cost` (USD), None where unknown; `turns`; `measure NAME` of those
+        that apply; `blame`, `cause` and `label NAME` of others; of a lost play whose scenario says
+        why, `fault step`, `fault agent` and `fault`, a sentence. Of turns: `task seed repeat
+        scenario success end turn step agent text parsed calls reward policy version tokens`. Raises
         ConfigError for another `of`.
         """
         check_rows(of)

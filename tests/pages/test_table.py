@@ -106,9 +106,10 @@ def test_nothing_is_a_number_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [None, 0, 7])
 def test_tokens_that_a_server_did_not_count_are_unknown(count: int | None) -> None:
-    used = {"a": [Used("main", 3, 4, None, 0), Used("main", count, 0, None, 0)]}
-    assert table._tokens(used) == (None if count is None else 7 + count)
-    assert table._tokens({}) == 0
+    used = {"a": [Used("main", 3, 4, None, 0), Used("main", 0, count, None, 0)]}
+    sampled, read = (table.TOKENS[name] for name in ("tokens", "tokens read"))
+    assert table._tokens(used, sampled) == (None if count is None else 4 + count)
+    assert table._tokens(used, read) == 3 and table._tokens({}, read) == 0
 
 
 def test_plays_without_a_number_come_last_in_either_order() -> None:

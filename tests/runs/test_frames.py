@@ -165,6 +165,9 @@ def test_roles_measures_and_costs_stand_beside_a_play(place: Path) -> None:
         assert acts == ([len(row["turns"])] if row["scored"] else [])
         assert row["cost"] == pytest.approx(whole["cost clerk"]) and row["cost"] > 0
         assert row["completion_tokens"] == whole["tokens clerk"]
+        told = gem_ma.open_run(place / "desk").rows("turns")
+        mine = [act["tokens"] for act in told if act["task"] == whole["task"]]
+        assert sum(mine) == whole["tokens clerk"] > 0
 
 
 class Silent:

@@ -245,13 +245,15 @@ def _columns_of(rows: Sequence[_Shown], steps: TrainingSteps) -> Columns:
     counted = [
         tally if end not in unscored else None for tally, end in zip(tallies, ends, strict=True)
     ]
-    tokens = [
-        _tokens(used or {}) if tally else None for used, tally in zip(usages, tallies, strict=True)
-    ]
+    uses = [*zip(usages, tallies, strict=True)]
+    tokens = {
+        name: [_tokens(used or {}, of) if tally else None for used, tally in uses]
+        for name, of in TOKENS.items()
+    }
     more += [
         ("turns", [tally.turns if tally else None for tally in counted]),
         ("model calls", [tally.calls if tally else None for tally in counted]),
-        ("tokens", tokens if any(tokens) else [None] * len(rows)),
+        *((name, column if any(column) else [None] * len(rows)) for name, column in tokens.items()),
         ("error", [error.splitlines()[0] if error else None for error in errors]),
     ]
     if steps.ends:
@@ -279,9 +281,13 @@ def _spread(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]
             yield name, [part.get(name) for part in parts]
 
 
-def _tokens(usages: Mapping[str, Sequence[Used]]) -> int | None:
-    """Those that were read and sampled; None where a server did not say how many."""
-    counts = [count for use in chain(*usages.values()) for count in (use.prompt, use.completion)]
+# as a data frame has it, tokens are those that were sampled
+TOKENS = {"tokens": attrgetter("completion"), "tokens read": attrgetter("prompt")}
+
+
+def _tokens(usages: Mapping[str, Sequence[Used]], of: Callable[[Used], int | None]) -> int | None:
+    """The sum of one count; None where a server did not say how many."""
+    counts = list(map(of, chain(*usages.values())))
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

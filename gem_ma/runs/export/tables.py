@@ -80,8 +80,9 @@ def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:
     whole = episode_row(episode, won)
     names = ("task", "seed", "repeat", "scenario", "success", "end")
     common = {name: whole[name] for name in names}
-    for number, row in enumerate(whole["turns"]):
+    for number, (row, turn) in enumerate(zip(whole["turns"], episode.turns, strict=True)):
         replies = row.pop("replies")
+        sampled = [reply.usage.completion_tokens for reply in turn.replies]
         # the last reply is the one that was acted on; drafts and judgements came before it
         last = replies[-1] if replies else {}
         yield {
@@ -90,7 +91,8 @@ def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:
             **row,
             "policy": last.get("policy"),
             "version": last.get("version"),
-            "tokens": sum(len(reply["token_ids"]) for reply in replies),
+            # many servers count them and give no ids; a part would look like the whole
+            "tokens": None if None in sampled else sum(filter(None, sampled)),
         }
 
 
