@@ -16,6 +16,7 @@ from gem_ma.engines.capabilities import CAPABILITIES, Trains, declared, declares
 from gem_ma.kernel.parsing.text import first_sentence
 from gem_ma.kernel.spelling import decimal
 from gem_ma.runs.store import list_runs, list_studies
+from gem_ma.runs.store.listing import folders_of_runs
 from gem_ma.runs.store.used import differing, in_words
 from gem_ma.system.options import signature
 
@@ -54,8 +55,12 @@ def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
         entries = entries if sort is None else by(sort, entries)
         if words := changed_runs(entries):
             progress_line(words)
+        if inside := ", ".join(map(str, folders_of_runs(Path(root)))):
+            progress_line(f"not listed: the runs in {inside}; name such a folder by --root")
     elif kind == "studies":
         entries = list_studies(Path(root))
+        for line in filter(None, (entry.get("changed") for entry in entries)):
+            progress_line(line)
     else:
         entries = configs() if kind == "configs" else objects(kind)
     if as_json:

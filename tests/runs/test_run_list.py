@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma.runs.store import list_runs, listing
+from tests.command_line import gem_ma
 from tests.runs.test_store import episode, opened
 
 
@@ -118,3 +119,37 @@ def test_a_damaged_summary_takes_its_score_alone_from_the_list(text: str, tmp_pa
     (tmp_path / "run-0/summary.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     (run,) = list_runs(tmp_path)
     assert run["score"] == {} and run["error"] is None
+
+
+def test_a_run_has_ended_where_its_summary_is_of_all_plays_that_were_asked_for(
+    tmp_path: Path,
+) -> None:
+    def finished(planned: int) -> bool:
+        with opened(tmp_path / "run") as folder:
+            folder.write_summary({"planned": planned, "episodes": 1}, of_all=True)
+        (run,) = list_runs(tmp_path)
+        return bool(run["finished"])
+
+    with opened(tmp_path / "run") as folder:
+        folder.append([episode(1)])
+    # stopped before the second, and one more play of a run that was killed then
+    assert finished(1) and not finished(2) and finished(1)
+    with opened(tmp_path / "run") as folder:
+        folder.append([episode(2)])
+    assert not list_runs(tmp_path)[0]["finished"]
+
+
+def test_a_list_of_runs_says_where_more_lie_and_whose_settings_were_edited(tmp_path: Path) -> None:
+    def said() -> str:
+        return gem_ma("list", "runs", "--root", "r", cwd=tmp_path).stderr
+
+    for place in ("run", "seeds/seed-0", "bench/random/rules", "too/deep/for/us"):
+        opened(tmp_path / "r" / place).close()
+    (tmp_path / "r/notes.txt").write_text("x")
+    (tmp_path / "r/empty").mkdir()
+    (tmp_path / "r/nowhere").symlink_to("gone")
+    line = "not listed: the runs in r/bench, r/seeds; name such a folder by --root\n"
+    assert said() == line
+    file = tmp_path / "r/run/resolved.yaml"
+    file.write_text(file.read_text() + "\nedited: true\n")
+    assert said() == f"r/run: resolved.yaml was edited since the run began\n{line}"

@@ -727,7 +727,9 @@ def test_runs_are_listed_newest_first_and_a_broken_one_is_named(tmp_path: Path) 
     for name in ("one", "two"):
         with opened(tmp_path / name) as folder:
             folder.append([episode(1), episode(2)])
-    folder.path.joinpath("summary.json").write_text("{}")
+    # as an older version wrote it
+    folder.path.joinpath("index.jsonl").unlink()
+    folder.path.joinpath("summary.json").write_text('{"success": null}')
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "manifest.json").write_text("{")
     (tmp_path / "nothing").mkdir()

@@ -807,17 +807,18 @@ def test_a_cell_that_was_played_on_is_told_beside_the_numbers_of_then(folder: Pa
         shutil.copytree(folder / "out", folder / "copy")
         pages.append(gem_ma("report", "copy", cwd=folder).stderr)
         pages.append(gem_ma("view", ".", "--bundle", "../pages", cwd=folder).stderr)
+        pages.append(gem_ma("list", "studies", "--root", ".", cwd=folder).stderr)
         return ["played on since the cells were compared" in page for page in pages]
 
-    assert told() == [False] * 5
+    assert told() == [False] * 6
     found = json.loads((folder / "out" / "study.json").read_text())
     (cell, *_) = (one["run"] for one in found["cells"] if one["failed"])
     gem_ma("resume", f"out/{cell}", "--retry-failed", cwd=folder, REPAIRED="1")
-    assert told() == [True] * 5
+    assert told() == [True] * 6
     assert cell in gem_ma(*looks[1], cwd=folder).stderr
     # compared anew, without a play
     gem_ma(*study, cwd=folder)
-    assert told() == [False] * 5
+    assert told() == [False] * 6
 
 
 def test_two_studies_do_not_write_into_one_folder(

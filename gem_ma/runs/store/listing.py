@@ -28,7 +28,6 @@ from gem_ma.system.files import (
     MOST_JSON,
     MOST_LINE,
     damage,
-    is_file,
     kind,
     names,
     oserror,
@@ -98,6 +97,19 @@ def _below(path: Path, deeper: int) -> Iterator[Path]:
 STUDY = "study.json"
 
 
+def folders_of_runs(root: Path) -> list[Path]:
+    """The folders directly below a folder that hold runs, as of several seeds or of scorecards, and
+    are neither a run nor a study, by name. Those that cannot be read are passed over."""
+    found = []
+    for folder in [root / name for name in sorted(os.listdir(root))] if root.is_dir() else []:
+        try:
+            if run_folders(folder) != [folder] and not is_study(folder):
+                found.append(folder)
+        except StoreError:
+            continue
+    return found
+
+
 def is_study(path: Path) -> bool:
     """Whether this is the folder of a study that has been compared; no link inside is followed."""
     return kind(path / STUDY, path) == "a file" and kind(path / "manifest.json", path) is None
@@ -140,8 +152,9 @@ def find_studies(root: Path) -> dict[str, Path]:
 def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
     """The folders of studies below `root`, the one that was compared last first.
 
-    Keys: `name study compared axes cells episodes failed scores tags error`. `axes`: axis -> its
-    names; `compared`: when, in ISO 8601; `scores`: those that are compared. An unreadable one has
+    Keys: `name study compared axes cells episodes failed scores tags changed error`. `axes`: axis
+    -> its names; `compared`: when, in ISO 8601; `scores`: those that are compared; `changed`: which
+    cells were played on since, as a line. An unreadable one has
     `name`, `study` and its `error`.
     """
     found: list[dict[str, Any]] = []
@@ -162,6 +175,7 @@ def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
                     "failed": sum(cell["failed"] for cell in summary["cells"]),
                     "scores": list(summary["compared"]),
                     "tags": read_tags(summary),
+                    "changed": since_compared(folder, summary),
                     "error": None,
                 }
         except (StoreError, OSError) as error:
@@ -185,6 +199,7 @@ def _listed(folder: Path) -> dict[str, Any]:
     """Raises StoreError, OSError."""
     manifest = read_manifest(folder)
     named, cast, models = _played(folder)
+    summary = _summary(folder)
     return {
         "name": folder.name,
         "run": str(folder),
@@ -193,9 +208,9 @@ def _listed(folder: Path) -> dict[str, Any]:
         "episodes": _count(folder),
         "cast": cast,
         "models": models,
-        "score": _score(folder),
+        "score": _score(summary),
         "tags": read_tags(manifest),
-        "finished": is_file(folder / "summary.json", folder),
+        "finished": is_whole(summary),
         "error": None,
     }
 
@@ -263,13 +278,24 @@ def _models(resolved: Any) -> dict[str, str]:
     }
 
 
-def _score(folder: Path) -> dict[str, float]:
-    """The means that a summary gives; none without one that the plays still come to, or of another
-    shape."""
+def _summary(folder: Path) -> Mapping[str, Any]:
+    """The summary that the plays still come to, {} without one."""
     try:
-        summary = standing_summary(folder, of_all=False) or older_summary(folder) or {}
+        return standing_summary(folder, of_all=False) or older_summary(folder) or {}
     except (StoreError, OSError):
         return {}
+
+
+def is_whole(summary: Mapping[str, Any]) -> bool:
+    """Whether a summary is of all plays that were asked for; a training has one at its end."""
+    planned, played = (summary.get(key) for key in ("planned", "episodes"))
+    if type(planned) is int and type(played) is int:
+        return planned <= played
+    return bool(summary)
+
+
+def _score(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The means that a summary gives; none of one of another shape."""
     if "after" in summary:  # a training: its last exam, as sampled
         exam = _entries(summary, "after").get("sampled", {})
         success = exam.get("success")

@@ -55,17 +55,17 @@ def _began(files: Mapping[str, Digests], others: Digests) -> list[str]:
 
 def differing(path: Path, *, noted: bool = False) -> str:
     """What of the code, data and settings behind a run folder lies here otherwise, or no more, than
-    when it was played, in words; "" where nothing is known to. `noted`: only of code and data that
-    are written down. Raises StoreError."""
+    when it was played, in words; "" where nothing is known to. `noted`: only of what is written
+    down. Raises StoreError."""
     manifest = read_manifest(path)
     recorded = _together(_files(manifest)) | _rules(manifest)
     words = [*_differences(recorded, {}, path)]
-    if noted:
-        return in_words(words)
     resolved = read_resolved(path)
     # an older version kept no digest
     if manifest.get("resolved", digest := settings_digest(resolved)) != digest:
         words.append("resolved.yaml was edited since the run began")
+    if noted:
+        return in_words(words)
     words += [f"code of {name} was not written down" for name in _unknown(manifest, resolved)]
     return in_words(words)
 
