@@ -224,11 +224,10 @@ def _say(cost: Cost, yes: bool) -> None:
         return
     calls, tokens = cost.most
     price = "" if cost.usd is None else f", ${cost.usd:.2f}"
-    words = f"about {cost.calls} model calls, {cost.tokens} tokens{price}"
-    progress_line(
-        f"cost: {words} for {counted(cost.forks, 'fork')}; it stops at {calls} calls or"
-        f" {tokens} tokens"
-    )
+    used = "tokens unknown" if cost.tokens is None else f"{cost.tokens} tokens"
+    words = f"about {cost.calls} model calls, {used}{price}"
+    stop = f"{calls} calls" + ("" if tokens is None else f" or {tokens} tokens")
+    progress_line(f"cost: {words} for {counted(cost.forks, 'fork')}; it stops at {stop}")
     if cost.calls > ASK and not yes:
         raise ConfigError(
             f"{words} are more than {ASK} calls; play fewer with --plays, or go on with --yes"

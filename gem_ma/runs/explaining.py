@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_ma.config.loading import load
-from gem_ma.engines.endpoint.budget import Budget, guess_tokens
+from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import BudgetError, ConfigError
 from gem_ma.kernel.types import Reply, Request, Turn, Usage
@@ -32,13 +32,14 @@ TIMEOUT_S = 600.0  # of a fork whose run sets no limit
 
 class Cost(NamedTuple):
     """What forks cost, by the record: model calls, their tokens and USD (None where no price is
-    known); and `most`, the calls and tokens at which it stops."""
+    known, both where a server did not count); and `most`, the calls and tokens (None: calls alone)
+    at which it stops."""
 
     forks: int
     calls: int
-    tokens: int
+    tokens: int | None
     usd: float | None
-    most: tuple[int, int]
+    most: tuple[int, int | None]
 
 
 @dataclass
@@ -77,10 +78,8 @@ class Explained:
         ConfigError for models that are not what they were."""
         config = self.world.config
         calls, tokens = cost.most
-        limit = config.limits.tokens
-        budget = Budget(
-            tokens=tokens if limit is None else min(tokens, limit), usd=config.limits.usd
-        )
+        known = [limit for limit in (tokens, config.limits.tokens) if limit is not None]
+        budget = Budget(tokens=min(known, default=None), usd=config.limits.usd)
         opened = self.opened.of_policies(self.opened.loaded.config, budget=budget)
         facts = {"models": model_facts(self.opened.loaded.config, opened)}
         if words := changed_data(read_manifest(self.path), facts, "models"):
@@ -107,6 +106,7 @@ class Explained:
         prices = prices_of(self.world.config)
         number = most_calls = most_tokens = 0
         calls = tokens = usd = 0.0
+        is_counted = True
         for kind in forks:
             number += kind.number
             likely = kind.number * kind.likely
@@ -116,11 +116,18 @@ class Explained:
             calls += likely * len(replies)
             for reply in replies:
                 usage = _usage(reply)
-                used = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
-                most_tokens += kind.number * used
-                tokens += likely * used
+                read, said = usage.prompt_tokens, usage.completion_tokens
+                if not read or said is None:  # no prompt is empty
+                    is_counted = False
+                    continue
+                # a call begins only where all that it may say has room
+                room = self.world.config.policies[reply.policy].sampling.max_tokens
+                most_tokens += kind.number * (read + max(said, room))
+                tokens += likely * (read + said)
                 price = prices.get(reply.policy)
                 usd += likely * ((price(usage) if price else 0.0) or 0.0)
+        if not is_counted:
+            return Cost(number, round(calls), None, None, (round(most_calls * MARGIN), None))
         most = round(most_calls * MARGIN), round(most_tokens * MARGIN)
         return Cost(number, round(calls), round(tokens), usd if prices else None, most)
 
@@ -183,13 +190,13 @@ def kinds_of_agents(agents: Sequence[str], plays: int) -> list[Kind]:
 
 
 def _usage(reply: Reply) -> Usage:
-    """What a reply used; guessed where its server did not say."""
-    prompt = reply.usage.prompt_tokens
-    said = reply.usage.completion_tokens
+    """What a reply used; its ids are counted where its server did not say."""
+    said = reply.usage
+    prompt, sampled = said.prompt_tokens, said.completion_tokens
     return Usage(
-        len(reply.prompt_ids or ()) if prompt is None else prompt,
-        (len(reply.token_ids or ()) or guess_tokens(reply.text)) if said is None else said,
-        reply.usage.cached_tokens,
+        len(reply.prompt_ids) if prompt is None else prompt,
+        (len(reply.token_ids) or None) if sampled is None else sampled,
+        said.cached_tokens,
     )
 
 

@@ -137,6 +137,20 @@ def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> N
     assert asked <= most
 
 
+@pytest.mark.parametrize("used", [None, (0, 0), (3, 1)])
+def test_forks_are_not_stopped_by_a_server_that_counts_no_or_few_tokens(
+    used: tuple[int, int] | None, command: Command, tmp_path: Path
+) -> None:
+    with FaultServer(lambda asked: says("cooperate", usage=used)) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        assert command("run", "talk.yaml", "--out", "out", "--quiet")[0] == 0
+        code, _, err = command("explain", "out", "--episode", "0", "--plays", 2)
+    assert code == 0 and "the cost is reached" not in err, err
+    counted = used == (3, 1)
+    assert ("tokens unknown" in err) is not counted
+    assert bool(re.search(r"stops at \d+ calls or \d+ tokens", err)) is counted
+
+
 def test_it_stops_where_the_cost_that_was_said_is_reached(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
