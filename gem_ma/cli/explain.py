@@ -148,12 +148,14 @@ def command(
     if stopped := progress.ends[End.INTERRUPTED.value]:
         progress_line(f"the cost is reached: {counted(stopped, 'fork')} stopped before the end")
     row = {"episode": list(episode.id), **row}
-    add_row(path / EXPLAINED, row)
-    if as_json:
-        emit_json(row)
-        return 0
-    head = [("episode", name_of(episode)), *verdict(episode, record.judge)]
-    emit("\n".join([columns(head), "", *_lines(row, episode, explained.world.scenario)]))
+    try:
+        add_row(path / EXPLAINED, row)
+    finally:  # what may have been paid for is shown also where it cannot be kept
+        if as_json:
+            emit_json(row)
+        else:
+            head = [("episode", name_of(episode)), *verdict(episode, record.judge)]
+            emit("\n".join([columns(head), "", *_lines(row, episode, explained.world.scenario)]))
     return 0
 
 

@@ -60,7 +60,13 @@ def oserror(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
+        named = str(error.filename or path)
+        # what was opened from its folder is named without it
+        if named == path.name:
+            named = str(path)
+        elif os.path.basename(named) == named and path.is_dir() and not os.path.lexists(named):
+            named = str(path / named)
+        raise StoreError(f"{named}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

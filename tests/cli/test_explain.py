@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import re
@@ -74,6 +75,20 @@ def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: 
     assert sum(value["mean"] for value in shares["values"].values()) == pytest.approx(
         shares["everybody"] - shares["nobody"], abs=1e-9
     )
+
+
+def test_what_cannot_be_kept_is_shown_all_the_same(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, data: bytes, root: Path) -> None:
+        # as it is named where it is opened from its folder
+        raise PermissionError(errno.EACCES, "Permission denied", path.name)
+
+    monkeypatch.setattr("gem_ma.system.files.append", refuse)
+    assert command("run", "kuhn_random", "-n", 1, "--out", "out", "--quiet")[0] == 0
+    code, out, err = command("explain", "out", "--plays", 2, "--json")
+    assert code == 1 and json.loads(out)["what"] == "turns"
+    assert err.count("out/explained.jsonl: Permission denied") == 1
 
 
 def test_turns_without_a_value_say_why(command: Command) -> None:

@@ -3,12 +3,15 @@ nothing outside is touched and nothing hangs."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from gem_ma.kernel.errors import StoreError
+from gem_ma.system import files
 from tests.hostile import KINDS, Folders, entries, make, one_line, plant, state
 
 OPENED = ("episodes.jsonl", "metrics.jsonl", ".lock")  # by every writer
@@ -131,3 +134,25 @@ def test_a_cache_of_replies_follows_no_link_and_hangs_on_no_pipe(tmp_path: Path)
     assert cache.get("bb" + "0" * 62) is None
     cache.put("cc" + "0" * 62, Reply("x"))
     assert cache.get("cc" + "0" * 62) == Reply("x")
+
+
+@pytest.mark.parametrize(
+    ("held", "named", "told"),
+    [
+        ("run/notes.jsonl", "notes.jsonl", "run/notes.jsonl"),
+        ("run", ".lock", "run/.lock"),
+        ("run", "run/.lock", "run/.lock"),
+        ("run", "here.txt", "here.txt"),
+        ("away/run", "away", "away"),
+        ("run", None, "run"),
+    ],
+)
+def test_what_the_system_refuses_is_named_as_it_is_found_from_here(
+    held: str, named: str | None, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("here.txt").touch()
+    with pytest.raises(StoreError) as caught, files.oserror(Path(held)):
+        raise PermissionError(errno.EACCES, "Permission denied", named)
+    assert str(caught.value) == f"{told}: Permission denied"
