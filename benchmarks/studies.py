@@ -77,8 +77,8 @@ NETWORK = (
     "train.lr=0.1",
     "train.lr_final=1",
     "train.lr_warmup=0",
-    "train.steps=40",
-    "train.episodes=64",
+    "train.steps=60",
+    "train.episodes=128",
     "train.estimator={name: rebn, key: [agent, k]}",
     "train.loss={entropy: 0.02}",
 )
