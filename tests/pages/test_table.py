@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlencode
 
+import msgspec
 import pytest
 
 import gem_ma
@@ -18,14 +20,17 @@ from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.run import Run
 from gem_ma.pages.live.site import Site, list_page, write_bundle
 from gem_ma.pages.live.table import Columns, ordered, parsed, strange
-from gem_ma.pages.static.folder import training_steps
+from gem_ma.pages.static.folder import TrainingSteps, training_steps
 from gem_ma.pages.static.learning import exam_intervals
-from gem_ma.runs.store import list_runs
+from gem_ma.runs.store import index, list_runs
+from gem_ma.runs.store.index import written
 from gem_ma.scores.columns import Used
+from gem_ma.scores.rows import PlayRow
 from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command
 from tests.pages.test_hostile_pages import served
 
+NO_STEPS = TrainingSteps([], [], [])
 # one that was lost, and one of which nothing is known
 LOST: Columns = {
     "verdict": ["lost, cut", None],
@@ -142,6 +147,70 @@ def test_a_table_follows_its_record_and_has_what_each_run_lacks(tmp_path: Path) 
     record.unlink()
     assert "episodes.jsonl" in body("one") and "of 3 plays" not in body("one")
     site.close()
+
+
+HARD = ("returns", "measures", "labels")  # mappings of a row, whose keys may be anything
+
+
+def test_columns_are_the_same_whatever_came_in_which_block() -> None:
+    rows = [PlayRow(9, "0", "terminated", f"test/{n % 3}", n // 2, 0, True, {}) for n in range(9)]
+    told: list[tuple[dict[str, Any], ...]] = [
+        ({"a": 1.0, "b": 2.0}, {"turns": 5.0}, {}),
+        ({"a": 3.0}, {"tokens": 7.0}, {"cause": ["x", "y"]}),
+        ({"b": 0.0, "c": 1.5}, {'said "no"': 1.0}, {"cause": []}),
+        ({}, {}, {}),
+    ]
+    for row, values in zip(rows, [*told, *told], strict=False):
+        for name, value in zip(HARD, values, strict=True):
+            setattr(row, name, value)
+        row.tally = msgspec.Raw(b"[1,10,5,2]")
+    rows[3].tally = msgspec.Raw(b"null")
+    rows[5].usages = msgspec.Raw(b'{"a":[["main",3,4,null,0]]}')
+    rows[6].error = "ValueError: no\nat all"
+    rows[8] = PlayRow(9, "0", "", "test/9", 9, 0)
+    lines = written(rows).splitlines(keepends=True)
+    whole = table._Gathered()
+    whole.add(msgspec.json.Decoder(table._Shown).decode_lines(b"".join(lines)))
+    wanted = whole.told(NO_STEPS)
+    assert wanted["return c"][2] == 1.5 and wanted['said "no"'][6] == 1 and wanted["tokens"][5] == 4
+    assert wanted["tokens read"][4:6] == [0, 3]
+    assert wanted["turns"] == [10, 10, 10, None, 10, 10, 10, 10, None]
+    for size in (1, 2, 4, 9):
+        decoder = table._Decoder()
+        some = table._Gathered()
+        for at in range(0, 9, size):
+            some.add(decoder.rows(b"".join(lines[at : at + size])))
+        assert some.ids == whole.ids and len(some) == 9
+        assert some.told(NO_STEPS) == wanted
+
+
+def test_a_table_of_many_blocks_has_the_last_attempts_and_believes_no_damaged_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_BLOCK", 700)
+    path = tmp_path / "one"
+    gem_ma.run("dilemma", out=path, n=9)
+    wanted = table._gathered(path).told(NO_STEPS)
+    assert len(wanted["task"]) == 9
+    # the second one once more: it stands where it stood
+    record = path / "episodes.jsonl"
+    lines = record.read_bytes().splitlines(keepends=True)
+    record.write_bytes(b"".join([*lines, lines[1]]))
+    for _ in range(2):
+        again = table._gathered(path).told(NO_STEPS)
+        assert [*again["seed"]] == [*wanted["seed"]] and len(again["end"]) == 9
+        gem_ma.run("dilemma", out=path, n=9)  # with an index of it
+    data = (path / "index.jsonl").read_bytes()
+    assert data.count(b"player_0") == 10
+    # a first row of another line, and damage that is met behind it, or by the digest alone
+    first = re.sub(rb'\A(\[\d+,)"\w+"(.*?)player_0', rb'\1"0"\2stranger', data)
+    for old in (b'"terminated"', b"player_0"):
+        at = first.rindex(old)
+        damaged = first[:at] + old.upper() + first[at + len(old) :]
+        (path / "index.jsonl").write_bytes(damaged)
+        found = table._gathered(path).told(NO_STEPS)
+        assert found["seed"] == wanted["seed"] and found["end"] == wanted["end"]
+        assert b"stranger" in damaged and "return stranger" not in found
 
 
 # -- a training ------------------------------------------------------------------------------------

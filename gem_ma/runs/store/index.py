@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +35,7 @@ _END = 1 << 20  # bytes at both ends of the record that a stamp has digests of
 _BLOCK = 1 << 22
 _RACE_NS = 20_000_000  # a file may be written twice within one tick of the clock
 _ENCODER = msgspec.json.Encoder()
+Made = TypeVar("Made")
 
 
 State = tuple[int, int, int, int]
@@ -174,24 +176,21 @@ def load_rows(
     return rows, digest.hexdigest()
 
 
-def _whole_lines(file: Any) -> Iterator[bytes]:
-    """Blocks of whole lines."""
+def _whole_lines(file: Any, end: int = sys.maxsize) -> Iterator[bytes]:
+    """Blocks of whole lines, up to this byte."""
     left = b""
-    while block := file.read(_BLOCK):
-        end = block.rfind(b"\n") + 1
-        if not end:
+    while block := file.read(min(_BLOCK, end)):
+        end -= len(block)
+        cut = block.rfind(b"\n") + 1
+        if not cut:
             left += block
             continue
-        yield left + block[:end]
-        left = block[end:]
+        yield left + block[:cut]
+        left = block[cut:]
 
 
 def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Kind], bytes]:
     """The rows up to the first line that is not a row, and their bytes."""
-    # mostly that is the stamp, which stands last
-    whole = block[: block.rfind(b"\n", 0, -1) + 1]
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        return decoder.decode_lines(whole), whole
     rows: list[Kind] = []
     size = 0
     for line in block.splitlines(keepends=True):
@@ -203,14 +202,28 @@ def _leading(block: bytes, decoder: msgspec.json.Decoder[Kind]) -> tuple[list[Ki
     return rows, block[:size]
 
 
+def map_rows(
+    path: Path, stamp: Stamp, end: int, make: Callable[[bytes], Made]
+) -> list[Made] | None:
+    """What is made of each block of the rows, which end at this byte; None where they are not
+    those of the stamp."""
+    made: list[Made] = []
+    digest = sha256()
+    if end > 4 * stamp.size + (1 << 20):  # far larger than an index of it
+        return None
+    with uncollected(), oserror(path / NAME), stream(path / NAME, path, through=True) as file:
+        for block in _whole_lines(file, end):
+            digest.update(block)
+            try:
+                made.append(make(block))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return None
+    return made if digest.hexdigest() == stamp.digest else None
+
+
 def holds(path: Path, stamp: Stamp, end: int) -> bool:
     """Whether the rows, which end at this byte, are those of the stamp."""
-    digest = sha256()
-    with oserror(path / NAME), stream(path / NAME, path, through=True) as file:
-        while end > 0 and (block := file.read(min(end, _BLOCK))):
-            digest.update(block)
-            end -= len(block)
-    return digest.hexdigest() == stamp.digest
+    return map_rows(path, stamp, end, len) is not None
 
 
 def _measure(sizes: array[int], block: bytes) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from gem_ma.runs.store.index import (
     Stamp,
     fits,
     load_rows,
+    map_rows,
     read_stamp,
 )
 from gem_ma.runs.store.index import NAME as INDEX
@@ -151,14 +153,21 @@ def ends_of(rows: Iterable[Head]) -> dict[EpisodeId, End]:
     return {(row.task, row.seed, row.repeat): ENDS[row.end] for row in rows}
 
 
+def fitting_stamp(file: Path) -> tuple[Stamp, int] | None:
+    """The stamp of a record's index, and the byte where its rows end, where the record is what it
+    was when that was stamped; else None."""
+    found = read_stamp(file.parent) if file.name == EPISODES else None
+    return found if found is not None and fits(found[0], file.parent) else None
+
+
 def fitting_rows(file: Path, kind: type[Kind]) -> list[Kind] | None:
     """The rows of a record that is what it was when its index was stamped, else None."""
-    folder = file.parent
-    if file.name != EPISODES or (found := read_stamp(folder)) is None or not fits(found[0], folder):
+    if (found := fitting_stamp(file)) is None:
         return None
     stamp = found[0]
-    rows, digest = load_rows(folder, kind, stamp.size)
-    if digest != stamp.digest or len(rows) != stamp.rows:
+    blocks = map_rows(file.parent, *found, msgspec.json.Decoder(kind).decode_lines)
+    rows = [*chain.from_iterable(blocks or ())]
+    if blocks is None or len(rows) != stamp.rows:
         return None
     return rows if sum(map(attrgetter("size"), rows)) == stamp.size else None
 
