@@ -6,9 +6,9 @@ Engines know tokens and weights; they do not know scenarios, rewards or other ag
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,7 +60,12 @@ def asks_person(policies: Mapping[str, Policy]) -> list[Typed]:
 def stable_seed(*parts: object) -> int:
     """A 63-bit seed out of any printable parts; unlike hash(), the same in every process."""
     # of their text, which is the same in every process and after a record was written and read
-    digest = hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=8).digest()
+    return text_seed("|".join(map(str, parts)))
+
+
+def text_seed(text: str) -> int:
+    """The `stable_seed` of parts whose text, with `|` between two, is this."""
+    digest = blake2b(text.encode(), digest_size=8).digest()
     # 63 bits: it fits a signed 64-bit integer, wherever it is handed to
     return int.from_bytes(digest, "big") >> 1
 

@@ -221,7 +221,7 @@ def record_of(row: str, who: str, battery: Battery, opened: Opened, path: Path) 
     if not is_file(path / "manifest.json"):
         return None
     found = {one.id: one for one in last_attempts(rows_by(path, opened.worlds.judge))}
-    wanted = [plans.id(number) for number in range(len(plans))]
+    wanted = list(plans.ids())
     if not all(id_ in found and found[id_].end != "interrupted" for id_ in wanted):
         return None
     rows = [found[id_] for id_ in wanted]

@@ -26,7 +26,7 @@ from gem_ma.config.sources import located
 from gem_ma.driver.behaviour import as_factory, needs_policy, no_policy, seat
 from gem_ma.driver.memory import summarist
 from gem_ma.driver.rollout import Plan
-from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed
+from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed, text_seed
 from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.kernel.episode import Seat, placed
 from gem_ma.kernel.errors import ConfigError, DataError
@@ -238,10 +238,21 @@ class Plans:
         """The plan that began so."""
         return self._plan(task, seed, repeat)
 
-    def id(self, number: int) -> Id:
-        """Its id."""
-        task, seed, repeat = self._start(number)
-        return placed(self._world, task), seed, repeat
+    def ids(self) -> Iterator[Id]:
+        """Their ids."""
+        repeats = range(self._repeats)
+        if not self._by_seed:
+            for start in self._starts:
+                task = f"{self._split}/{start}"
+                name, seed = placed(self._world, task), stable_seed(self._seed, task)
+                yield from ((name, seed, repeat) for repeat in repeats)
+            return
+        task = f"{self._split}/0"
+        name = placed(self._world, task)
+        head = f"{self._seed}|{task}"
+        for position in range(len(self._starts)):
+            for repeat in repeats:
+                yield name, text_seed(f"{head}|{position}|{repeat}"), repeat
 
     def _start(self, number: int) -> Id:
         position, repeat = divmod(number, self._repeats)

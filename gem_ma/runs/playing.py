@@ -234,7 +234,9 @@ def play_run(
 
 def _play_rest(opened: Opened, folder: RunFolder, retry_failed: bool, watch: Any) -> None:
     worlds = opened.worlds
-    done = folder.done() - (folder.failed() if retry_failed else set())
+    done = folder.done()
+    if retry_failed:
+        done -= folder.failed()
     planned = worlds.count()
     if len(done) > planned:
         watch.note(

@@ -8,13 +8,14 @@ A config of one `scenario:` is one world without a name. Names stand in the reco
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import compress, cycle, islice
+from itertools import compress, cycle, islice, repeat
 from math import floor, gcd, lcm
+from operator import not_
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gem_ma.config.playing import AgentSettings, ExamSettings, ScenarioSettings, WorldSettings
 from gem_ma.config.seats import is_pattern, seats_of
@@ -27,6 +28,8 @@ from gem_ma.registry import make
 from gem_ma.runs.plans import Plans, count, with_tools
 from gem_ma.scores.groups import Id
 from gem_ma.scores.judge import Judge
+
+Given = TypeVar("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +115,33 @@ class Worlds:
     def plans(self) -> Iterator[Plan]:
         """What `gem-ma run` plays: the plans of every world as if it were alone, in turn by their
         weights, so that a run that was stopped holds a share of each."""
-        return (plans.plan(number) for plans, number in self._turns())
+        return self._in_turn(iter)
 
     def left(self, done: Container[Id], most: int | None = None) -> tuple[int, Iterator[Plan]]:
         """How many of these plans, or of the first `most`, are not done, and those; none is made
         before it is asked for."""
-        lacks = bytes(id_ not in done for id_ in self.ids(most))
-        turns = compress(self._turns(), lacks)
+        lacks = bytes(map(not_, map(done.__contains__, self.ids(most))))
+        makers = self._in_turn(lambda plans: zip(repeat(plans), range(len(plans))))
+        turns = compress(makers, lacks)
         return lacks.count(1), (plans.plan(number) for plans, number in turns)
 
     def ids(self, most: int | None = None) -> Iterator[Id]:
         """The ids of these plans, or of the first `most`."""
-        return (plans.id(number) for plans, number in islice(self._turns(), most))
+        return islice(self._in_turn(Plans.ids), most)
 
-    def _turns(self) -> Iterator[tuple[Plans, int]]:
-        """Whose turn it is, and which of its plans that is."""
-        plans = {w.name: Plans(w.config, w.scenario, w.name) for w in self.played}
-        left = {name: iter(range(len(those))) for name, those in plans.items()}
+    def _in_turn(self, give: Callable[[Plans], Iterator[Given]]) -> Iterator[Given]:
+        """What is given of the plans of each world, one of whose turn it is."""
+        left = {w.name: give(Plans(w.config, w.scenario, w.name)) for w in self.played}
         weights = {world.name: world.weight for world in self.played}
-        while left:
+        while len(left) > 1:
             for name in taking_turns(weights):
-                number = next(left[name], None)
-                if number is None:  # the others go on among themselves
+                given = next(left[name], None)
+                if given is None:  # the others go on among themselves
                     break
-                yield plans[name], number
+                yield given
             del left[name], weights[name]
+        for last in left.values():
+            yield from last
 
     def count(self) -> int:
         """How many plans `plans` gives."""

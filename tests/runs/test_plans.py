@@ -10,7 +10,14 @@ from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
-from gem_ma.runs.plans import cast_of, count, evaluation_plans, open_policies, scenario_of
+from gem_ma.runs.plans import (
+    Plans,
+    cast_of,
+    count,
+    evaluation_plans,
+    open_policies,
+    scenario_of,
+)
 
 QUIZ = "tests.runs.test_plans:Quiz"
 
@@ -193,3 +200,16 @@ def test_plans_are_made_one_at_a_time() -> None:
     config = load("kuhn_poker", ["scenario.tasks=1_000_000_000"]).config
     scenario = scenario_of(config)
     assert count(config, scenario) == 10**9 and next(evaluation_plans(config, scenario)).repeat == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "tasks"),
+    [("dilemma", "7"), ("retail_scripted", "[4, 1, 9]"), ("retail_scripted", "null")],
+)
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("world", ["", "here"])
+def test_ids_are_those_of_the_plans(source: str, tasks: str, repeats: int, world: str) -> None:
+    words = [f"scenario.tasks={tasks}", f"run.episodes_per_task={repeats}"]
+    config = load(source, words).config
+    made = Plans(config, scenario_of(config), world)
+    assert list(made.ids()) == [plan.id for plan in made] and len(made) >= 3 * repeats

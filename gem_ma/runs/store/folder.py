@@ -21,7 +21,7 @@ from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import another_kind, media_file, move_aside, take_lock
 from gem_ma.runs.store.index import NAME as INDEX
-from gem_ma.runs.store.index import IndexWriter, read_stamp
+from gem_ma.runs.store.index import IndexWriter, read_stamp, uncollected
 from gem_ma.runs.store.lines import (
     EpisodeId,
     ends_of,
@@ -331,6 +331,7 @@ class RunFolder:
     def _size(self, name: str) -> int:
         return size_of(self.path / name, self.path)
 
+    @uncollected()
     def _take_rows(self) -> None:
         """Takes over the index where it fits; else makes rows of the lines that it lacks."""
         file = self.path / "episodes.jsonl"
