@@ -13,7 +13,7 @@ from gem_ma.scenarios.parties.hidden_profile import FACT, NOTHING, favoured
 from gem_ma import Action, Asked
 from gem_ma.kernel.talk import BIDS
 
-_KNOWS = re.compile(r"(All know|Only you know|You know): ([^.]{1,6000})\.")
+_KNOWS = re.compile(r"(All know|Only you know|You know): ([^.:]{1,6000})\.")
 
 
 class Mixed:

@@ -89,7 +89,7 @@ def _list(runs: Path) -> str:
         (("a",), "choose 2 to 8 runs"),
         (("a", "a"), "choose 2 to 8 runs"),
         (tuple(f"r{n}" for n in range(9)), "choose 2 to 8 runs"),
-        (("a", "other"), "no play in common"),
+        (("a", "other"), "only runs of one scenario are compared"),
         (("a", "learned"), "learned: this run is a training"),
         (("a", ""), "no such run folder"),
         (("a", "../a"), "no such run folder"),
@@ -105,7 +105,7 @@ def test_what_cannot_be_compared_is_one_line_on_the_page(
 
 def test_of_three_runs_one_that_does_not_fit_hides_no_other(runs: Path) -> None:
     page = shown(Site(runs), "a", "b", "other")
-    assert "no play in common" in page and "that it won instead" in page
+    assert "only runs of one scenario are compared" in page and "that it won instead" in page
 
 
 def test_runs_are_compared_by_what_was_said_of_their_plays_when_they_ended(
