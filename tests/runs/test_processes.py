@@ -21,7 +21,8 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import Silent, play_run
 from gem_ma.runs.processes import _share
-from gem_ma.runs.store import hold_folder, read_ends
+from gem_ma.runs.store import read_ends
+from gem_ma.runs.store.disk import take_lock
 from tests.command_line import SLOWLY, environment, gem_ma, text_of
 from tests.warm import start
 
@@ -96,8 +97,8 @@ def test_a_process_that_is_killed_costs_what_it_was_playing(folder: Path) -> Non
 def test_a_writer_that_is_killed_takes_the_others_with_it(folder: Path) -> None:
     with playing(folder, "--processes", "2") as (started, _):
         others = children(started.pid)
-        with pytest.raises(StoreError, match="in use by process"), hold_folder(folder / "out"):
-            pass
+        with pytest.raises(StoreError, match="in use by process"):
+            take_lock(folder / "out")
         os.kill(started.pid, signal.SIGKILL)
         started.wait(timeout=30)
     until = time.monotonic() + 30
