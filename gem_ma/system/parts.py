@@ -1,7 +1,8 @@
 """The record of a large run lies in parts: `episodes.jsonl` is the last one, which alone grows;
 those before it are `episodes-0001.jsonl`, `episodes-0002.jsonl` ..., never written again, or the
 same in zstd, `episodes-0001.jsonl.zst`. Readers see one file: its bytes and its lines are numbered
-over all parts. It knows nothing of what is written.
+over all parts. `episodes-0002.closed`, which is empty, says how many are closed, so that the last
+of them is missed too. It knows nothing of what is written.
 
 A part in zstd is in frames of a MB with a table of them at its end (the seekable format of
 zstd/contrib), so `zstd -d` reads it, and so do we from any byte on.
@@ -13,7 +14,7 @@ import os
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, FileIO, RawIOBase
 from itertools import accumulate
 from pathlib import Path
@@ -36,6 +37,7 @@ from gem_ma.system.files import (
 RECORD = "episodes.jsonl"
 PART = 1 << 27  # bytes, which one line alone may exceed
 _CLOSED = re.compile(r"episodes-(\d{4,9})\.jsonl(\.zst)?")
+_MARK = re.compile(r"episodes-(\d{4,9})\.closed")
 _FRAME = 1 << 20  # bytes of the record in a frame
 _ENTRY = struct.Struct("<II")  # of the table: bytes of a frame, bytes of the record in it
 _FOOT = struct.Struct("<IBI")  # how many there are, flags, and a number that says what it is
@@ -72,11 +74,12 @@ def parts_of(file: Path, root: Path) -> list[Part]:
 def closed_parts(file: Path) -> list[Path]:
     """The files of those that are never written again. Raises StoreError where one is missing."""
     found: dict[int, Path] = {}
+    names = sorted(os.listdir(file.parent), reverse=True) if file.name == RECORD else []
     # names that sort so: a part that was being packed lies there twice, and the whole one counts
-    for name in sorted(os.listdir(file.parent), reverse=True) if file.name == RECORD else ():
+    for name in names:
         if match := _CLOSED.fullmatch(name):
             found[int(match[1])] = file.with_name(name)
-    for number in range(1, max(found, default=0) + 1):
+    for number in range(1, max([*found, *_marks(names)], default=0) + 1):
         if number not in found:
             raise StoreError(
                 f"{file.with_name(_name(number))}: is missing, and later parts are not"
@@ -213,9 +216,11 @@ class _Parts(RawIOBase):
 
 def close_part(file: Path, root: Path) -> Path:
     """Ends the last part under a name of its own; whoever holds the lock opens the next one."""
-    closed = file.with_name(_name(len(closed_parts(file)) + 1))
+    number = len(closed_parts(file)) + 1
+    closed = file.with_name(_name(number))
     rename(file, closed, root)
     sync_folder(file.parent)
+    _mark(file, root, number)
     return closed
 
 
@@ -247,13 +252,16 @@ def cut_parts(file: Path, root: Path, end: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    for part in reversed(parts):
+    for number in reversed(range(len(parts))):
         if end >= start:
             return
+        part = parts[number]
         start -= part.size
         if end > start:  # it is the last one again
             with open_parts_of([part.path], root) as opened:
                 replace_file(file, opened.read(end - start), root)
+        # first: after a kill there may be more parts than it says, never fewer
+        _mark(file, root, number)
         # both forms, where a kill has left both
         for path in (part.path.with_name(f"{part.path.name.removesuffix('.zst')}.zst"), part.path):
             remove(path, root)
@@ -265,6 +273,21 @@ def cut_parts(file: Path, root: Path, end: int) -> None:
 
 def _name(number: int) -> str:
     return f"episodes-{number:04}.jsonl"
+
+
+def _marks(names: Iterable[str]) -> list[int]:
+    """How many parts are closed, as the names in a folder say: mostly once."""
+    return [int(match[1]) for name in names if (match := _MARK.fullmatch(name))]
+
+
+def _mark(file: Path, root: Path, number: int) -> None:
+    """Says how many parts are closed, in place of what was said before."""
+    before = _marks(os.listdir(file.parent))
+    if number not in (0, *before):
+        replace_file(file.with_name(f"episodes-{number:04}.closed"), b"", root)
+    for other in before:
+        if other != number:
+            remove(file.with_name(f"episodes-{other:04}.closed"), root)
 
 
 def _part(path: Path, root: Path) -> Part:

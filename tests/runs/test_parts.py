@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from gem_ma.engines.small.replay import read as replayed
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
-from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.errors import DataError, StoreError
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.pages.live.index import Index
 from gem_ma.runs.store import RunFolder, list_runs, manifest, read_ends, read_episodes, read_rows
@@ -161,6 +162,26 @@ def test_a_run_is_taken_back_across_parts(run: Path, packs: bool) -> None:
 
 def remove(part: Path) -> None:
     part.unlink()
+
+
+@pytest.mark.parametrize("state", ["closed", "killed", "no index"])
+def test_the_last_closed_part_is_missed_by_every_reader(state: str, run: Path, packs: bool) -> None:
+    if state == "killed":  # a writer at work has no stamp
+        with opened(run, packs) as folder:
+            for task in range(PLAYS, PLAYS + 7):
+                folder.append([episode(task)])
+            folder._free()
+    elif state == "no index":
+        (run / "index.jsonl").unlink()
+    part = closed_parts(run / RECORD)[-1]
+    part.unlink()
+    named = re.escape(part.name.removesuffix(".zst"))
+    index = Index(run)
+    for reader in (names, lambda path: read_rows(path, Head), replayed, lambda _: index.refresh()):
+        with pytest.raises((StoreError, DataError), match=rf"{named}: is missing"):
+            list(reader(run))
+    with pytest.raises(StoreError, match=named), opened(run, packs):
+        pass
 
 
 def halve(part: Path) -> None:
