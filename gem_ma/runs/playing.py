@@ -16,7 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -387,7 +387,21 @@ def wait(work: Coroutine[Any, Any, Any]) -> Any:
     except RuntimeError:
         return asyncio.run(work)
     # a second loop cannot run inside of the first one, in its thread
+    begun: Future[tuple[asyncio.AbstractEventLoop, Any]] = Future()
+
+    async def told() -> Any:
+        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
     with ThreadPoolExecutor(1) as thread:
         # a thread begins without the caller's context variables (PEP 567); a seat that another
         # program plays is known by one
-        return thread.submit(copy_context().run, asyncio.run, work).result()
+        ended = thread.submit(copy_context().run, asyncio.run, told())
+        try:
+            return ended.result()
+        except BaseException:
+            # Ctrl-C reaches the caller alone, and would wait for the work's end
+            loop, task = begun.result()
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(task.cancel)
+            raise

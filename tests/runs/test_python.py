@@ -3,9 +3,12 @@ others wrote is text."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 import gem_ma
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Reply, Usage
+from gem_ma.runs.playing import wait
 from gem_ma.runs.run import Played, Study
 from gem_ma.runs.stored import Recorded
 from gem_ma.scores.judge import Judge
@@ -296,3 +300,28 @@ def test_adapters_are_there_as_the_pages_type_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "adapters" in dir(gem_ma)
+
+
+def test_ctrl_c_in_a_notebook_stops_what_is_played() -> None:
+    ends = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(0.1)  # until the caller waits
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(3)
+            ends.append("played to its end")
+        except asyncio.CancelledError:
+            ends.append("stopped")
+            raise
+
+    async def cell() -> None:
+        wait(work())
+
+    loop = asyncio.new_event_loop()  # a kernel's, which takes no signals
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell())
+    finally:
+        loop.close()
+    assert ends == ["stopped"]
