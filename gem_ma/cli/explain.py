@@ -14,6 +14,7 @@ import msgspec
 from gem_ma.cli.completion import RunName
 from gem_ma.cli.episode import find, name_of, verdict
 from gem_ma.cli.runs import played_run
+from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
     Progress,
     columns,
@@ -33,6 +34,7 @@ from gem_ma.kernel.types import ToolCall, Turn
 from gem_ma.pages.static.explained import GIVEN, Decisive, decided_at
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.runs.explaining import (
+    REPLIES,
     Cost,
     Explained,
     Kind,
@@ -144,6 +146,8 @@ def command(
     _say(cost, yes)
     with Progress(cost.forks, quiet=quiet, unit="forks") as progress:
         forks = explained.forks(cost, lambda made: progress.end(made.end.value))
+        if (path / REPLIES).is_dir():
+            Stopping.latest = "go on with the same command: what the endpoint answered is kept"
         row = wait(_explain(explained, forks, wish))
     if stopped := progress.ends[End.INTERRUPTED.value]:
         progress_line(f"the cost is reached: {counted(stopped, 'fork')} stopped before the end")

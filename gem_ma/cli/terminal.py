@@ -313,15 +313,17 @@ class Progress:
         """How far it is, in words."""
         new = self.done - self._before
         rate = new / max(time.monotonic() - self._began, 1e-9)
-        parts = [f"{self.done}/{self.total} {self.unit}", self._state(), f"{rate:.1f} a second"]
+        state = self._state() or "none has ended"
+        parts = [f"{self.done}/{self.total} {self.unit}", state, f"{rate:.1f} a second"]
         if new and self.done < self.total:
             parts.append(f"about {clock((self.total - self.done) / rate)} left")
         return ", ".join(parts)
 
     def _state(self) -> str:
-        running = self.started - (self.done - self._before)
-        ended = [f"{count} {end}" for end, count in sorted(self.ends.items())]
-        return ", ".join([*ended, f"{running} running"])
+        state = [f"{count} {end}" for end, count in sorted(self.ends.items())]
+        if self.started:  # of forks nobody is told when one begins
+            state.append(f"{self.started - (self.done - self._before)} running")
+        return ", ".join(state)
 
     def _draw(self) -> None:
         if self._bar is not None:

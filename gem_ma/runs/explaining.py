@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_ma.config.loading import load
+from gem_ma.engines.api.openai import OpenAI
+from gem_ma.engines.api.reply_cache import ReplyCache
+from gem_ma.engines.base import Engine
 from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.errors import BudgetError, ConfigError
+from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, StoreError
 from gem_ma.kernel.types import Reply, Request, Turn, Usage
 from gem_ma.runs.costs import prices_of
 from gem_ma.runs.open import Opened, model_facts, open_config, world_facts
@@ -25,9 +29,11 @@ from gem_ma.runs.store.names import recorded_changes
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import World
 from gem_ma.scores.attribution import EXACT, Forks
+from gem_ma.system.files import make_folder
 
 MARGIN = 1.5  # forks may be longer than what is on record; what is spent stays below it
 TIMEOUT_S = 600.0  # of a fork whose run sets no limit
+REPLIES = "explained.replies"  # of endpoints, by request and seed: no fork buys one twice
 
 
 class Cost(NamedTuple):
@@ -40,6 +46,17 @@ class Cost(NamedTuple):
     tokens: int | None
     usd: float | None
     most: tuple[int, int | None]
+
+
+def keep_replies(folder: Path, engines: Iterable[Engine]) -> None:
+    """Has engines at an endpoint that keep their replies nowhere keep them in a folder of a run,
+    where that can be written."""
+    asked = [engine for engine in engines if isinstance(engine, OpenAI) and engine.cache is None]
+    with suppress(OSError, StoreError, DataError):  # what is not kept is bought again
+        if asked:
+            make_folder(folder, folder.parent)
+        for engine in asked:
+            engine.cache = ReplyCache(folder)
 
 
 @dataclass
@@ -84,6 +101,7 @@ class Explained:
         facts = {"models": model_facts(self.opened.loaded.config, opened)}
         if words := changed_data(read_manifest(self.path), facts, "models"):
             raise _refused(self.path, words)
+        keep_replies(self.path / REPLIES, [policy.engine for policy in opened.values()])
         meter = Meter(calls)
         limits = config.run.limits
         return Forks(

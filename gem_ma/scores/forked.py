@@ -155,12 +155,18 @@ class Forks:
     async def all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
         """The results in order, at most `concurrency` at once."""
         places = asyncio.Semaphore(self.concurrency)
+        waiting = [*work]
 
         async def one(each: Coroutine[Any, Any, Result]) -> Result:
             async with places:
                 return await each
 
-        return list(await asyncio.gather(*map(one, work)))
+        try:
+            return list(await asyncio.gather(*map(one, waiting)))
+        except asyncio.CancelledError:
+            for each in waiting:  # one that never began would be warned of
+                each.close()
+            raise
 
 
 class Openings:

@@ -317,6 +317,11 @@ def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(
     assert re.fullmatch(
         r"5/10 episodes, 1 ok, 1 running, [0-9.]+ a second, about [0-9:]+ left\n", line
     )
+    with terminal.Progress(10, unit="forks") as progress:  # which nobody says when they begin
+        assert progress.line().startswith("0/10 forks, none has ended, ")
+        progress.end("terminated")
+        assert progress.line().startswith("1/10 forks, 1 terminated, ")
+        assert "running" not in progress.line()
     with terminal.Progress(10, quiet=True) as progress:
         progress._last_line -= terminal.LINE_EVERY_S
         progress.tick()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import errno
+import gc
 import json
 import random
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +153,41 @@ def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> N
     assert tokens == 110 * about
     assert 0.75 < asked / about < 1.25
     assert asked <= most
+
+
+def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path: Path) -> None:
+    pick = random.Random(4)
+    stop: list[int] = []
+
+    def answer(asked: Asked) -> Answer:
+        if stop and len(server.asked) >= stop[0]:
+            stop.clear()
+            _thread.interrupt_main()
+        return says(pick.choice(["cooperate", "defect"]), usage=(100, 10))
+
+    explain = ("explain", "out", "--episode", "0", "--plays", 4, "--json", "--quiet")
+    with FaultServer(answer) as server:
+        (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
+        run = ("run", "talk.yaml", "run.concurrency=2", "--out", "out", "--quiet")
+        assert command(*run)[0] == 0
+        begun = len(server.asked)
+        stop.append(begun + 30)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            code, out, err = command(*explain)
+            gc.collect()
+        assert (code, out) == (130, "")
+        assert not [str(one.message) for one in warned if "never awaited" in str(one.message)]
+        assert err.endswith("go on with the same command: what the endpoint answered is kept\n")
+        bought = len(server.asked)
+        first = command(*explain)
+        again = len(server.asked)
+        second = command(*explain)
+        assert first[0] == 0 and first[1] == second[1] and len(server.asked) == again
+    requests = [request.body for request in server.asked[begun:]]
+    assert bought > begun + 20
+    twice = len(requests) - len({json.dumps(body, sort_keys=True) for body in requests})
+    assert twice <= 2  # those that ran when it was stopped
 
 
 @pytest.mark.parametrize("used", [None, (0, 0), (3, 1)])
