@@ -155,6 +155,7 @@ def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> N
     assert asked <= most
 
 
+@pytest.mark.long
 def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path: Path) -> None:
     pick = random.Random(4)
     stop: list[int] = []
@@ -165,13 +166,24 @@ def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path
             _thread.interrupt_main()
         return says(pick.choice(["cooperate", "defect"]), usage=(100, 10))
 
-    explain = ("explain", "out", "--episode", "0", "--plays", 4, "--json", "--quiet")
+    explain = (
+        "explain",
+        "out",
+        "--episode",
+        "0",
+        "--agent",
+        "player_0",
+        "--plays",
+        8,
+        "--json",
+        "--quiet",
+    )
     with FaultServer(answer) as server:
         (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
         run = ("run", "talk.yaml", "run.concurrency=2", "--out", "out", "--quiet")
         assert command(*run)[0] == 0
         begun = len(server.asked)
-        stop.append(begun + 30)
+        stop.append(begun + 20)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             code, out, err = command(*explain)
@@ -185,7 +197,7 @@ def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path
         second = command(*explain)
         assert first[0] == 0 and first[1] == second[1] and len(server.asked) == again
     requests = [request.body for request in server.asked[begun:]]
-    assert bought > begun + 20
+    assert bought >= begun + 20
     twice = len(requests) - len({json.dumps(body, sort_keys=True) for body in requests})
     assert twice <= 2  # those that ran when it was stopped
 
