@@ -156,7 +156,7 @@ def _options(settings: Sequence[str], base_url: str | None) -> dict[str, Any]:
         document.refuse()
         target = options
         for section in sections:
-            # what is no mapping was set whole
+            # what is not a mapping was set whole
             inner = target.setdefault(section, {})
             target = inner if isinstance(inner, dict) else {last: inner}
         if last in target:

@@ -21,7 +21,7 @@ from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, GemMaError
-from gem_ma.training.processes.teams import Teams, join
+from gem_ma.training.processes.teams import MEET, LostError, Teams, at_home, join
 
 # `--ray ADDRESS` and `--workers N` of `gem-ma train` and `gem-ma resume`: plays on the workers of a
 # Ray cluster.
@@ -82,7 +82,6 @@ FOLLOWS_S = 120.0  # to end after a success
 def follow(loaded: Loaded) -> int:
     """One of several processes and not the first: plays and learns its share, writes nothing,
     and says nothing that the first one says."""
-    from gem_ma.training.processes.teams import LostError, join
     from gem_ma.training.schedule.checks import open_training
     from gem_ma.training.train import train
 
@@ -98,8 +97,6 @@ def follow(loaded: Loaded) -> int:
     except LostError:
         return LOST
     except GemMaError as error:
-        from gem_ma.cli.terminal import progress_line
-
         progress_line(f"process {teams.play.rank} of {teams.play.size}: {error}")
         return 1
     finally:
@@ -110,8 +107,6 @@ def follow(loaded: Loaded) -> int:
 def spread(arguments: Sequence[str], processes: int) -> int:
     """Runs `gem-ma train ARGUMENTS` in so many processes; gives the exit code of the first. A
     process that fails ends all, with one line."""
-    from gem_ma.training.processes.teams import MEET, at_home
-
     environment = os.environ | {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),

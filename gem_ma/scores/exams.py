@@ -66,7 +66,7 @@ def changes(first: Plays, last: Cell) -> dict[str, Any]:
 
 def estimate_in(exams: Mapping[str, Any], exam: str, score: str) -> dict[str, float | None] | None:
     """`mean low high` of a score in the exams of one step: of an exam such as `sampled`, else what
-    was computed exactly, whose bounds are None. None where there is no such score."""
+    was computed exactly, whose bounds are None. None without such a score."""
     held = exams.get(exam)
     found = dict(_scores(held)) if isinstance(held, Mapping) else {}
     bounds = held.get("intervals", {}).get(score) if isinstance(held, Mapping) else None
