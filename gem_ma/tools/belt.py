@@ -22,7 +22,10 @@ from gem_ma.wrappers.around import Around, relay, without
 
 class Use:
     """One agent's tool in one play. `plan` gets every call, those of a replay too. `run` is called
-    only where a call really runs, and first catches up with the calls that were planned before."""
+    only where a call really runs, and first catches up with the calls that were planned before.
+    `is_last`: no call may come after the one that was planned last."""
+
+    is_last = False
 
     def plan(self, name: str, arguments: Mapping[str, Any]) -> None:
         """The agent calls the tool of this name."""
@@ -182,6 +185,7 @@ def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
         index = offered[call.name]
         use = hand.take(index)
         use.plan(call.name, call.arguments)
+        use.is_last = index not in hand.offered().values()
         try:
             text = use.text_of((yield Call(use.run)))
         except CallError as error:

@@ -49,8 +49,12 @@ class Session(Use):
         self.cells.append(self.cell_of(arguments))
 
     def run(self) -> Any:
-        with self.busy:
-            return self._run(list(self.cells))
+        # bounded: hundreds of plays that call at once would start a process each
+        with self.busy, POOL.room(self.wall):
+            answer = self._run(list(self.cells))
+            if self.is_last:
+                self.release()
+            return answer
 
     def _run(self, cells: list[str]) -> Any:
         if self.worker is None or not self.worker.sound or self.done != len(cells) - 1:

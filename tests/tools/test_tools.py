@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,11 @@ from gem_ma.kernel.errors import ConfigError, ScenarioError
 from gem_ma.runs.plans import scenario_of
 from gem_ma.scores.judge import Judge
 from gem_ma.testing import check_scenario
+from gem_ma.tools import sandbox, sessions
 from gem_ma.tools.belt import Equipment, Use, WithTools
 from gem_ma.tools.python import Python, Session
+from gem_ma.tools.sandbox import Worker
+from gem_ma.tools.walls import Wall
 
 RUNS: list[Any] = []
 
@@ -286,6 +290,35 @@ print(any(b"sleep(60)" in open(f, "rb").read() for f in glob.glob("/proc/[0-9]*/
     assert second.run()["out"].split() == ["False", "None", "False", "False"]
     assert second.worker is worker is not None
     second.close()
+
+
+def test_many_plays_that_call_at_once_share_few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of plays calls, ends and begins again together: no batch starts its own processes."""
+    started: list[Worker] = []
+
+    class Counted(Worker):
+        def __init__(self, wall: Wall) -> None:
+            super().__init__(wall)
+            started.append(self)
+
+    Python()  # asks once whether there is a wall
+    monkeypatch.setattr(sandbox, "Worker", Counted)
+    monkeypatch.setattr(sandbox, "MAX_BUSY", 3)
+    # others of this process may hold workers and rooms of the common wall
+    monkeypatch.setattr(sessions, "POOL", pool := sandbox._Pool())
+    inner = make("guess_number")
+    try:
+        for uses, most in ((1, 3), (2, 12)):  # who has no use left holds no process
+            scenario = WithTools(inner, {inner.agents[0]: [Python(uses=uses)]})
+            for _ in range(3):
+                games = [Game(scenario) for _ in range(12)]
+                with ThreadPoolExecutor(12) as threads:
+                    assert [*threads.map(ask, games, ["6 * 7"] * 12)] == ["42\n"] * 12
+                for game in games:
+                    game.close()
+            assert 0 < len(started) <= most
+    finally:
+        pool.close()
 
 
 def test_a_session_that_is_closed_while_a_cell_runs_ends_at_once() -> None:
