@@ -211,11 +211,12 @@ class _State:
         row = self.figure.settings.rows[cell.row]
         what = f"{self.figure.name}: {self.figure.run_name(cell)}"
         try:
+            # before the config is read: what `dtype: auto` means is read off the model's folder
+            _make_model(row.first)
             loaded = self.figure.load(cell, self.scale)
             path = cell_path(self.out, self.figure, cell, loaded)
             if record_of(row, cell, path, self.scale) is None:
                 progress_line(f"{what} ...")
-                _make_model(row.first)
                 # a page for each of hundreds would cost as much as a short training
                 if loaded.config.train is None:
                     play(loaded, path, resume=again, quiet=True, say_score=False)

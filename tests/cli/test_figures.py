@@ -14,6 +14,7 @@ import pytest
 import gem_ma.cli.paper as paper_command
 from gem_ma.cli.main import main
 from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
+from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.pages.static.paper import drawn, paper_markdown
 from gem_ma.runs.figures import cell_path, read_records
@@ -115,6 +116,30 @@ def test_long_work_is_told_before_it_is_begun(
     printed = capsys.readouterr()
     assert "2:00:00" in printed.err and "--yes" in printed.err
     assert "not yet run" in printed.out and not (tmp_path / "out" / "small").exists()
+
+
+@pytest.mark.long
+def test_the_model_of_a_row_is_made_before_its_settings_are_read(
+    figure: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `dtype: auto` means is read off the folder of the model."""
+    talks = "{kind: small, config: smollm2_guess_number, first: new model models/smollm2}"
+    figure.write_text(f"title: A talk\nseeds: [0]\nrows: {{talk: {talks}}}\n")
+    asked = []
+
+    def make_model(words: str) -> None:
+        folder = Path("models/smollm2")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text('{"dtype": "bfloat16"}')
+
+    def train_into(loaded: Loaded, *_: Any, **__: Any) -> None:
+        asked.append(loaded.config.policies["player"].options["dtype"])
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(paper_command, "_make_model", make_model)
+    monkeypatch.setattr(paper_command, "train_into", train_into)
+    main(["paper", "--out", "out", "--yes"])
+    assert asked and "auto" not in asked
 
 
 def test_a_rate_is_chosen_on_other_seeds(figure: Path, tmp_path: Path) -> None:
