@@ -160,7 +160,7 @@ def bounds_text(row: Mapping[str, Any]) -> str:
         return f"({ONE_PLAY})"
     known = row["low"] is not None and row["high"] is not None
     if not known:
-        return "[one task: n/a]"
+        return f"[{row['method']}: n/a]"
     numbers = (row["low"], row["high"], row["difference"])
     bounds = (decimal(bound, *numbers, plus=True) for bound in numbers[:2])
     return f"[{', '.join(bounds)}]"

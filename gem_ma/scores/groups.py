@@ -135,6 +135,11 @@ def statistics() -> Any:
     return stats
 
 
+def finite(value: float) -> float | None:
+    """The number, or None where JSON cannot hold it."""
+    return value if math.isfinite(value) else None
+
+
 def interval(
     values: Sequence[float], plays: Sequence[Episode | PlayRow], *, rate: bool
 ) -> dict[str, Any]:
@@ -146,8 +151,8 @@ def interval(
     mean, low, high, method, _ = statistics().mean_interval(values, units(plays), rate=rate)
     return {
         "mean": mean,
-        "low": low if math.isfinite(low) else None,
-        "high": high if math.isfinite(high) else None,
+        "low": finite(low),
+        "high": finite(high),
         "n": len(values),
         "method": method,
         "rate": rate,
@@ -167,10 +172,11 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
     numbers = (estimate["mean"], estimate["low"], estimate["high"])
     bounds = (
         "n/a"
-        if estimate["low"] is None or estimate["high"] is None
+        if not all(number is not None and math.isfinite(number) for number in numbers)
         else f"{decimal(estimate['low'], *numbers)}, {decimal(estimate['high'], *numbers)}"
     )
-    return f"{decimal(*numbers)} [{bounds}]"
+    beside = () if bounds == "n/a" else numbers
+    return f"{decimal(numbers[0], *beside)} [{bounds}]"
 
 
 def returns_of(episode: Episode) -> dict[str, float]:

@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gem_ma.scores.groups import finite
 from gem_ma.scores.stats import Estimate, holm, mean_interval, paired
-from gem_ma.scores.studies import finite
 
 LEVEL = 0.95  # of all scores together
 DIFFERENCE_LEVEL = 0.99  # of all differences together

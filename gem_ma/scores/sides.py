@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.groups import RETURN, as_one_play, interval_text, statistics
+from gem_ma.scores.groups import RETURN, as_one_play, finite, interval_text, statistics
 from gem_ma.scores.studies import (
     NO_PAIR,
     RESAMPLES,
@@ -24,7 +24,6 @@ from gem_ma.scores.studies import (
     Names,
     by_play,
     difference_text,
-    finite,
     one_difference,
     paired_difference,
     units_of,

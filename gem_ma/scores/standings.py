@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.kernel.errors import DataError
-from gem_ma.scores.groups import ONE_PLAY, Id
+from gem_ma.scores.groups import ONE_PLAY, Id, finite
 from gem_ma.scores.populations import alpha_rank, nash_average
 from gem_ma.scores.ratings import Match, ratings
 from gem_ma.scores.stats import mean_interval
@@ -61,15 +61,13 @@ def standings(
     table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
     rated = _rated(list(seats), returns, copied)
     players = _players(names, table, rated, method)
-    is_known = not copied and units > 1
-    worth = _told(mean_interval((paid[0] - paid[1]).mean((0, 1))), is_known, copied)
+    worth = _told(mean_interval((paid[0] - paid[1]).mean((0, 1))), copied)
     found["seats"] = {"agents": list(seats), **worth}
     means = (paid[0] + paid[1])[:, order] / 2
     # all alike: the rules fix what both are paid, as in a game of two sides
     if np.ptp(means, axis=(0, 1)).max() > 1e-9:
         found["cross_play"] = {
-            key: _told(mean_interval(values), is_known, copied)
-            for key, values in _cross_play(means).items()
+            key: _told(mean_interval(values), copied) for key, values in _cross_play(means).items()
         }
     return {**found, "players": players}
 
@@ -83,8 +81,8 @@ def _cross_play(shared: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return {"self": alone, "cross": others, "gap": alone - others}
 
 
-def _told(estimate: Any, is_known: bool, copied: bool) -> dict[str, Any]:
-    bounds = (estimate.low, estimate.high) if is_known else (None, None)
+def _told(estimate: Any, copied: bool) -> dict[str, Any]:
+    bounds = (None, None) if copied else (finite(estimate.low), finite(estimate.high))
     method = ONE_PLAY if copied else estimate.method
     return {"mean": estimate.mean, "low": bounds[0], "high": bounds[1], "method": method}
 

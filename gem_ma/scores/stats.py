@@ -7,7 +7,8 @@ so tasks are the units. Which interval `mean_interval` takes:
 - a rate, all task means equal: Wilson with n = tasks
 - a rate, yes/no values, several episodes of a task: Wilson with the effective number of episodes
   (`clustered_wilson`)
-- else: Student's t over tasks, corrected for skewness (`skewed_t`); of a rate within 0..1
+- else: Student's t over tasks, corrected for skewness (`skewed_t`); of a rate within 0..1; of two
+  tasks with equal means none
 Whether values are a rate is declared by the caller: payoffs of 0 and 1 are not a rate.
 `benchmarks/coverage.py` measures how often they cover, and how wide they are.
 """
@@ -50,6 +51,8 @@ def flipped_sums(values: Floats, resamples: int, seed: int) -> Floats:
 
 
 RESAMPLES = 10_000
+# a spread of 0 with one degree of freedom says nothing: no interval, as of one
+TWO_EQUAL = "two equal values"
 _BLOCK = 1 << 21  # signs held at once
 
 
@@ -125,6 +128,8 @@ def mean_interval(
     if outcomes:
         return Estimate(mean, *clustered_wilson(sums, counts, level), "wilson over tasks", units)
     low, high = skewed_t(sums, counts, level)
+    if units == 2 and low == high:
+        return Estimate(mean, -math.inf, math.inf, TWO_EQUAL, 2)
     bounds = (max(low, 0.0), min(high, 1.0)) if rate else (low, high)
     return Estimate(mean, *bounds, "t over tasks", units)
 
@@ -173,6 +178,8 @@ def paired(
 
     shown = _with_one_of_each(d) if rate else d
     alone = within(*skewed_t(shown, None, level))
+    if len(shown) == 2 and alone[0] == alone[1]:
+        return Comparison(mean, -math.inf, math.inf, p, TWO_EQUAL, 2)
     together = within(*skewed_t(shown, None, wide))
     return Comparison(mean, *alone, p, "t over tasks", len(d), *together)
 

@@ -9,7 +9,6 @@ notion), `return <agent>`, or a measure of the scenario. Differences are taken w
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
@@ -27,6 +26,7 @@ from gem_ma.scores.groups import (
     Id,
     Kinds,
     as_one_play,
+    finite,
     interval_text,
     statistics,
 )
@@ -100,11 +100,6 @@ def units_of(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
     # with one task its seeds are all that is independent
     single = len({key[0] for key in keys}) == 1
     return [key[:2] if single else key[0] for key in keys]
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where JSON cannot hold it."""
-    return value if math.isfinite(value) else None
 
 
 Names = tuple[str, ...]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gem_ma.kernel.errors import DataError
-from gem_ma.scores.groups import ONE_PLAY, Id
+from gem_ma.scores.groups import ONE_PLAY, Id, finite
 from gem_ma.scores.ratings import ELO, Match, points, ratings
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.stats import mean_interval
@@ -271,11 +271,10 @@ def gap_of(gaps: Sequence[tuple[tuple[str, int], float]], copied: bool) -> dict[
         return None
     starts, values = zip(*gaps, strict=True)
     found = mean_interval(values, starts)
-    known = not copied and len({*starts}) > 1
     return {
         "mean": found.mean,
-        "low": found.low if known else None,
-        "high": found.high if known else None,
+        "low": None if copied else finite(found.low),
+        "high": None if copied else finite(found.high),
         "method": ONE_PLAY if copied else found.method,
     }
 

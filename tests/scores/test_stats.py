@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_ma.scores.comparison import difference_of
+from gem_ma.scores.groups import finite, interval_text
 from gem_ma.scores.intervals import clustered_wilson, skewed_t, t_quantile, wilson
 from gem_ma.scores.stats import (
     holm,
@@ -24,6 +26,7 @@ from gem_ma.scores.stats import (
     pass_hat_k_interval,
     sign_flip,
 )
+from gem_ma.scores.tournaments import gap_of
 
 
 @pytest.mark.parametrize(
@@ -167,10 +170,29 @@ def test_pass_1_has_the_interval_of_the_rate_it_is() -> None:
 @pytest.mark.parametrize("value", [0.0, 1e-9, -3.0, 1e200, 1e300])
 def test_values_of_any_size_have_an_interval(tasks: int, value: float) -> None:
     low, high = mean_interval([value] * tasks)[1:3]
-    assert (low, high) == ((-math.inf, math.inf) if tasks == 1 else pytest.approx((value, value)))
+    is_seen = tasks > 2  # two equal values say nothing of others
+    assert (low, high) == (pytest.approx((value, value)) if is_seen else (-math.inf, math.inf))
     if tasks > 1:
         low, high = mean_interval([*[value] * (tasks - 1), value / 2 + 1e-9])[1:3]
         assert low < high and math.isfinite(low) and math.isfinite(high)
+
+
+def test_two_equal_values_have_no_interval_wherever_one_is_told() -> None:
+    alone = mean_interval([0.7, 0.7])
+    assert (alone.mean, alone.method) == (0.7, "two equal values")
+    assert interval_text(alone._asdict()) == "0.700 [n/a]"
+    # repeats tell nothing of a third task
+    assert mean_interval([1.0, 3.0, 2.0, 2.0], ["a", "a", "b", "b"])[1:4] == alone[1:4]
+    pair = paired([0.0, 1.0], [0.5, 1.5], [0, 1], family=3)
+    assert (pair.low, pair.high, pair.wide_low, pair.wide_high) == (-math.inf, math.inf) * 2
+    row = pair._asdict() | {"low": finite(pair.low), "high": finite(pair.high)}
+    assert difference_of(row) == "+0.500 [two equal values: n/a]"
+    assert math.isfinite(paired([0.0, 1.0], [0.5, 1.6], [0, 1]).low)
+    # of a rate it is known how far others can be
+    assert 0 < mean_interval([1.0, 1.0], rate=True).low < 1
+    assert -1 <= paired([0.0, 0.0], [0.0, 0.0], [0, 1], rate=True).low < 0
+    told = gap_of([(("test/0", 1), 0.5), (("test/0", 2), 0.5)], copied=False)
+    assert told is not None and (told["low"], told["high"]) == (None, None)
 
 
 def test_the_interval_that_fits_is_chosen() -> None:

@@ -11,10 +11,9 @@ from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.paper import Table, table_markdown
 from gem_ma.pages.static.report import PlainTable, Section
 from gem_ma.runs.bench import MODEL, Scorecard
-from gem_ma.scores.groups import SUCCESS, interval_text
+from gem_ma.scores.groups import SUCCESS, finite, interval_text
 from gem_ma.scores.scorecard import differences, row_score
 from gem_ma.scores.stats import Estimate
-from gem_ma.scores.studies import finite
 
 MISSING = "not yet played"
 

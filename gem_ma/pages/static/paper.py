@@ -10,6 +10,7 @@ from gem_ma.config.figures import Figure, RowSettings
 from gem_ma.pages.static.multiples import Panel, multiples
 from gem_ma.pages.static.page import scrolled
 from gem_ma.pages.static.report import PlainTable, Section
+from gem_ma.scores.comparison import difference_of
 from gem_ma.scores.figures import (
     SCORINGS,
     ExamScore,
@@ -25,7 +26,7 @@ from gem_ma.scores.figures import (
     rises,
     shared_turns,
 )
-from gem_ma.scores.groups import interval_text
+from gem_ma.scores.groups import finite, interval_text
 
 Records = Sequence[Mapping[str, Any]]
 MISSING = "not yet run"
@@ -201,7 +202,10 @@ def _tests(figure: Figure, records: Records) -> list[Table]:
             one.what,
             one.column,
             str(one.seeds),
-            f"{one.compared.difference:+.3f} [{one.compared.low:+.3f}, {one.compared.high:+.3f}]",
+            difference_of(
+                one.compared._asdict()
+                | {"low": finite(one.compared.low), "high": finite(one.compared.high)}
+            ),
             f"{one.compared.p:.4f}",
             f"{one.p_holm:.4f}",
         ]
