@@ -55,8 +55,12 @@ def _with_tasks(overrides: Overrides, count: int | None) -> Overrides:
         return overrides
     if isinstance(overrides, Mapping):
         return {**overrides, "scenario.tasks": count}
-    typed = [overrides] if isinstance(overrides, str) else overrides
-    return [*typed, f"scenario.tasks={count}"]
+    return [*_texts(overrides), f"scenario.tasks={count}"]
+
+
+def _texts(given: Any) -> Any:
+    """Texts; of one alone, which is a sequence of letters, itself, and of None none."""
+    return [given] if isinstance(given, str) else given or ()
 
 
 def open_policies(source: Source, overrides: Overrides = (), **options: Any) -> dict[str, Policy]:
@@ -156,7 +160,7 @@ def study(
     opened = cells.open_cells(loaded)
     for cell in loaded.cells.values():
         check_imported(cell.resolved())
-    compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *measures]))
+    compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *_texts(measures)]))
     cells.check_measures(compared, opened, cells.returns_of_sides(loaded))
     planned = sum(cell.worlds.count() for cell in opened.values())
     # held: a second study in the same folder would play the same cells
@@ -225,7 +229,7 @@ def compare(
     """Run `second` against run `first`, play by play, as `gem-ma compare`; the keys of
     `gem_ma.scores.comparison.compare_cells`. Raises ConfigError where no play is in both."""
     before, after = (one if isinstance(one, Run) else open_run(one) for one in (first, second))
-    return Comparison(compare_runs(before.path, after.path, lambda line: None, scores))
+    return Comparison(compare_runs(before.path, after.path, lambda line: None, _texts(scores)))
 
 
 def _no_study(loaded: Loaded) -> None:

@@ -9,6 +9,7 @@ stays as written until an engine is opened.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -231,6 +232,10 @@ def _listed(overrides: Overrides) -> list[str]:
     if isinstance(overrides, str):
         return [overrides]
     if not isinstance(overrides, Mapping):
+        if not isinstance(overrides, Sequence) or not all(isinstance(x, str) for x in overrides):
+            raise ConfigError(
+                f"overrides are a dict, or a list of texts as 'run.seed=1'; got {overrides!r:.80}"
+            )
         return list(overrides)
     try:
         # JSON is YAML
@@ -244,6 +249,10 @@ def _open(
 ) -> tuple[Path | None, str, Document, Grid | None]:
     """Path, text, the document with what it extends and the overrides, and its grid where it is
     a study."""
+    if not isinstance(source, (str, os.PathLike)):  # a class of rules, or a dict
+        raise ConfigError(
+            f"a config is a file, or the name of one or of a scenario; got {source!r:.80}"
+        )
     path, text, file = source_of(source, configs_first)
     if path is not None:
         document = read(text, file)

@@ -325,3 +325,19 @@ def test_ctrl_c_in_a_notebook_stops_what_is_played() -> None:
     finally:
         loop.close()
     assert ends == ["stopped"]
+
+
+@pytest.mark.parametrize("source", [None, {"scenario": {"id": "dilemma"}}, gem_ma.Scenario, b"x"])
+@pytest.mark.parametrize("call", [gem_ma.run, gem_ma.train, gem_ma.study, gem_ma.load_config])
+def test_what_is_no_config_is_one_line(call: Any, source: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^a config is a file, or the name of one .*; got .+"):
+        call(source)
+    with pytest.raises(ConfigError, match=r"^overrides are a dict, or a list of texts .*; got \[4"):
+        call("dilemma", [4])
+
+
+def test_one_name_of_a_score_need_not_be_a_list() -> None:
+    first = gem_ma.run("dilemma", n=2)
+    assert gem_ma.compare(first, first, "equality")["scores"].keys() >= {"equality"}
+    with pytest.raises(ConfigError, match="--measure nope"):
+        gem_ma.study("retail_matrix", n=1, measures="nope")
