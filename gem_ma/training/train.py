@@ -41,6 +41,7 @@ from gem_ma.training.loop.collector import Collector, cost
 from gem_ma.training.loop.exams import exam
 from gem_ma.training.loop.local import LocalPlayers, LocalPublisher
 from gem_ma.training.loop.measures import measures
+from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Follows, Joins, Learner, Players, Publisher, Values
 from gem_ma.training.loop.saving import TrainingState, export, resume, resume_point
 from gem_ma.training.loop.step import Ahead, Attendant, Step
@@ -370,8 +371,6 @@ def _players(
     learned = config.train.policies if config.train is not None else []
     if teams.pool is None:
         return LocalPlayers(config, policies, learned, members=league.opened, team=teams.play)
-    from gem_ma.training.loop.remote import RemotePlayers  # most trainings have no workers
-
     return RemotePlayers(config, worlds, policies, learned, teams.pool)
 
 
