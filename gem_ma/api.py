@@ -83,7 +83,7 @@ def run(
     with the folder behind it.
 
     `n`: how many tasks, or seeds where the scenario has one task, as `-n` of the command. `out`:
-    the folder, by default `runs/<config>-<digest>`. The same call again plays what is not
+    the folder; without one it is `runs/<config>-<digest>`. The same call again plays what is not
     played yet; `fresh` puts an old folder aside first. A failed episode is counted, not raised.
     Raises ConfigError, DataError, StoreError; BudgetError and EndpointError with what was played
     kept; EngineError where a policy never answered, since such a score measures nothing.
@@ -156,7 +156,7 @@ def study(
     ConfigError for a config that is not a study, EngineError as in `run`.
     """
     loaded = load_study(source, _with_tasks(overrides, n))
-    path = Path(out) if out is not None else cells.study_path(loaded)
+    path = Path(out) if out else cells.study_path(loaded)
     opened = cells.open_cells(loaded)
     for cell in loaded.cells.values():
         check_imported(cell.resolved())
@@ -248,4 +248,4 @@ def _check_heard(path: Path, summaries: Mapping[str, Mapping[str, Any]]) -> None
 
 
 def _path(loaded: Loaded, out: str | Path | None) -> Path:
-    return Path(out) if out is not None else run_path(loaded.stem, loaded.identity())
+    return Path(out) if out else run_path(loaded.stem, loaded.identity())

@@ -104,6 +104,17 @@ def _played_cells(n: int) -> list[Path]:
     return [path.parent for path in Path(study["study"]).rglob("manifest.json")]
 
 
+def test_an_empty_folder_name_is_none_and_not_the_working_folder(here: Path) -> None:
+    assert gem_ma.run("kuhn_poker", ["run.baselines=false"], n=1, out="").path.parent == Path(
+        "runs"
+    )
+    study = here.parent / "pairs.yaml"
+    cells = "grid: {scenario.rounds: [1, 2]}\n"
+    study.write_text(f"scenario: {{id: dilemma}}\nagents: {{player_*: random_legal}}\n{cells}")
+    gem_ma.study(str(study), ["run.baselines=false"], n=1, out="")
+    assert [path.name for path in here.iterdir()] == ["runs"]
+
+
 def test_what_can_be_typed_is_listed_and_nothing_else() -> None:
     names = [name for name in dir(gem_ma) if not name.startswith("__")]
     assert set(gem_ma.__all__) <= set(names)
