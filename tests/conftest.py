@@ -188,3 +188,11 @@ def thin_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level model with a ChatML template, untrained."""
     return _model(tmp_path_factory, "kuhn_poker", "nano")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt: whoever runs the tests in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -156,6 +156,7 @@ def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("ctrl_c")
 def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path: Path) -> None:
     pick = random.Random(4)
     stop: list[int] = []

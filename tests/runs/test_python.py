@@ -313,6 +313,7 @@ def test_adapters_are_there_as_the_pages_type_them() -> None:
     assert "adapters" in dir(gem_ma)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_notebook_stops_what_is_played() -> None:
     ends = []
 
