@@ -59,7 +59,7 @@ def _with_tasks(overrides: Overrides, count: int | None) -> Overrides:
 
 
 def _texts(given: Any) -> Any:
-    """Texts; of one alone, which is a sequence of letters, itself, and of None none."""
+    """A list of texts: one alone is a list of one, None an empty one."""
     return [given] if isinstance(given, str) else given or ()
 
 

@@ -400,8 +400,8 @@ def wait(work: Coroutine[Any, Any, Any]) -> Any:
         try:
             return ended.result()
         except BaseException:
-            # Ctrl-C reaches the caller alone, and would wait for the work's end
-            loop, task = begun.result()
-            with suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(task.cancel)
+            if not ended.done():  # Ctrl-C reaches the caller alone, and would wait for the end
+                loop, task = begun.result()
+                with suppress(RuntimeError):  # it has ended since
+                    loop.call_soon_threadsafe(task.cancel)
             raise

@@ -33,7 +33,7 @@ TIMEOUT_S = 5.0
 START_S = 120.0  # of a worker with heavy packages on a busy machine
 # seconds beyond the limit of a call after which the worker itself is taken for dead
 PATIENCE_S = 0.4
-MAX_IDLE = 64  # workers that wait, of each wall: as many as sessions that live
+MAX_IDLE = 64  # workers that wait, of each wall
 MAX_BUSY = 32  # calls at a time, of each wall
 OUTPUT = 8_000  # characters of output that a caller gets
 

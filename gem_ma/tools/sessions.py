@@ -13,11 +13,12 @@ from contextlib import suppress
 from typing import Any
 
 from gem_ma.tools.belt import Use
-from gem_ma.tools.sandbox import POOL, Worker, cut_output
+from gem_ma.tools.sandbox import MAX_IDLE, POOL, Worker, cut_output
 from gem_ma.tools.walls import Wall
 
-# sessions with a live process; the oldest gives its own up, and is built again when it is needed
-MOST_LIVE = 64
+# sessions with a live process; the oldest gives its own up, and is built again when it is needed.
+# As many processes are kept for the next sessions: plays of a batch end together.
+MOST_LIVE = MAX_IDLE
 OPENING_S = 60.0  # of each cell of ours
 _LIVE: list[Session] = []
 _LOCK = threading.Lock()
@@ -49,7 +50,7 @@ class Session(Use):
         self.cells.append(self.cell_of(arguments))
 
     def run(self) -> Any:
-        # bounded: hundreds of plays that call at once would start a process each
+        # few cells at once: hundreds of plays that call would each start a process
         with self.busy, POOL.room(self.wall):
             answer = self._run(list(self.cells))
             if self.is_last:

@@ -200,8 +200,7 @@ def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path
     requests = [request.body for request in server.asked[begun:]]
     assert bought >= begun + 20
     twice = len(requests) - len({json.dumps(body, sort_keys=True) for body in requests})
-    # those that ran when it was stopped, and equal ones that ran side by side; not all twenty
-    assert twice < 10
+    assert twice <= 4  # those that ran when it was stopped: two forks at once, of two agents each
 
 
 @pytest.mark.parametrize("used", [None, (0, 0), (3, 1)])

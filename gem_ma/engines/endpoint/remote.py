@@ -73,7 +73,7 @@ def _sum(first: Usage, other: Usage) -> Usage:
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
 LONG = 256 * 1024  # bytes of a body that is read in a thread: all plays share this one
-# faults of a kind in one request, and a wait, that are more than chance: a person is told
+# from so many faults of a kind in one request, or so long a wait, a person is told
 TOLD_AFTER = 2
 TOLD_S = 1.0
 PROBE_S = 10.0  # to find out whether a server is there
