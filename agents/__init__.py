@@ -93,6 +93,7 @@ _HERE = {
     "question_echo": "questions:Echo",
     "question_random": "questions:Random",
     "question_oracle": "questions:Oracle",
+    "question_searcher": "questions:Searcher",
     "code_stub": "code:Stub",
     "code_echo": "code:Echo",
     "code_oracle": "code:Oracle",

@@ -6,7 +6,9 @@ import random
 import re
 from typing import Any
 
-from gem_ma import Action, Asked
+from gem_ma.agents.options import probability
+
+from gem_ma import Action, Asked, ToolCall
 
 
 class _Player:
@@ -72,3 +74,37 @@ class Oracle(_Player):
     def answer(self, asked: Asked) -> str:
         bare = asked.legal or self.task.functions
         return str(self.task.right[0]) if bare else f"Answer: {self.task.right[0]}"
+
+
+class Searcher(Oracle):
+    """Asks `search` the question, and then says the right answer. What a model begins as that is to
+    learn to search: with probability `guesses` it says a word of the question at once; with
+    probability `slips` it asks for one word of the question alone, and with the same probability it
+    says another number or word of what it was shown."""
+
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        guesses: float = 0.0,
+        slips: float = 0.0,
+    ) -> None:
+        super().__init__(agent, sample, rng, task)
+        self.guesses = probability(agent, "guesses", guesses)
+        self.slips = probability(agent, "slips", slips)
+
+    async def act(self, asked: Asked) -> Action:
+        shown = [message.text for message in asked.new if message.sender == "tool"]
+        words = re.findall(r"\w+", _question(asked))
+        if shown:
+            found = re.findall(r"\d+", shown[-1]) or re.findall(r"\w+", shown[-1])
+            slips = self.rng.random() < self.slips
+            return Action(self.rng.choice(found) if slips else str(self.task.right[0]))
+        offered = any(tool.name == "search" for tool in asked.tools)
+        if not offered or self.rng.random() < self.guesses:
+            return Action(self.rng.choice(words))
+        query = self.rng.choice(words) if self.rng.random() < self.slips else _question(asked)
+        call = ToolCall(f"call_{len(asked.transcript)}", "search", {"query": query})
+        return Action("", (call,))

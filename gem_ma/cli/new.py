@@ -14,6 +14,7 @@ from gem_ma.cli import new_files
 from gem_ma.cli.terminal import emit, emit_json, progress_line
 from gem_ma.engines.local.packaged import PACKAGED, unpack_model
 from gem_ma.engines.wording import call_as_text, tools_as_text
+from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import ToolCall
 from gem_ma.registry import as_scenario, make
 from gem_ma.tools.belt import KINDS, equipped
@@ -54,8 +55,11 @@ for _command in (new_files.scenario, new_files.agent, new_files.config):
     "--tool",
     "tools",
     multiple=True,
-    metavar="NAME",
-    help="A tool that its agents will have (agents.NAME.tools): its words too. May be given again.",
+    metavar="NAME[=FOLDER]",
+    help=(
+        "A tool that its agents will have (agents.NAME.tools): its words too, of search those of"
+        " its folder. May be given again."
+    ),
 )
 @click.option(
     "--size",
@@ -186,20 +190,30 @@ def model(
 def _equipped(scenario: str, names: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The scenario, its agents with these tools; and the texts that calls of them are made of."""
     game = as_scenario(scenario)
-    for name in names:
+    options: list[tuple[str, dict[str, Any]]] = []
+    for text in names:
+        name, _, folder = text.partition("=")
         if name not in KINDS:
             raise click.UsageError(f"--tool is one of {', '.join(KINDS)}; got {name}")
+        if folder and name not in ("search", "shell"):
+            raise click.UsageError(f"--tool {name} has no folder; got {text}")
+        options.append((name, {"folder": folder} if folder else {}))
     if not names:
         return game, []
-    options: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in names]
-    made: Any = equipped(game, {agent: list(options) for agent in game.agents})
-    tools = [tool for each in made.equipment[game.agents[0]] for tool in each.tools]
+    try:
+        made: Any = equipped(game, {agent: list(options) for agent in game.agents})
+    except ConfigError as error:
+        # before the colon stands a key of a config, which nobody typed here
+        raise click.UsageError(f"--tool {str(error).partition(': ')[2]}") from error
+    held = made.equipment[game.agents[0]]
+    tools = [tool for each in held for tool in each.tools]
+    texts = [text for each in held for text in each.texts()]
     calls = [
         ToolCall("", each.name, dict.fromkeys(each.parameters["properties"], "")) for each in tools
     ]
     # both forms in which templates write calls; names stand alone too, as all contents do
     forms = [form.format(call.name, *call.arguments) for form in CALLS for call in calls]
-    return made, [tools_as_text(tools), *forms, *map(call_as_text, calls)]
+    return made, [tools_as_text(tools), *forms, *map(call_as_text, calls), *texts]
 
 
 def _refuse_beside_from() -> None:

@@ -212,7 +212,7 @@ class _State:
         what = f"{self.figure.name}: {self.figure.run_name(cell)}"
         try:
             # before the config is read: what `dtype: auto` means is read off the model's folder
-            _make_model(row.first)
+            _make_model(row.first, self.figure.path.parents[1])
             loaded = self.figure.load(cell, self.scale)
             path = cell_path(self.out, self.figure, cell, loaded)
             if record_of(row, cell, path, self.scale) is None:
@@ -246,9 +246,10 @@ def _reason(error: GemMaError) -> str:
     return str(error).splitlines()[0]
 
 
-def _make_model(words: str) -> None:
-    """Types the command that makes the model of a row, where its folder is not there."""
-    typed = shlex.split(words)
+def _make_model(words: str, configs: Path) -> None:
+    """Types the command that makes the model of a row, where its folder is not there. `{configs}`
+    in it is the folder of the configs: a wheel's lies among its packages."""
+    typed = [word.replace("{configs}", str(configs)) for word in shlex.split(words)]
     if not typed or Path(typed[2]).exists():
         return
     with redirect_stdout(stderr()):

@@ -116,6 +116,12 @@ class SearchSettings(ToolOptions):
     api_key_env: str | None = Field(None, description="Variable that holds its key.")
     timeout_s: float = Field(30.0, gt=0, description="Seconds of one try of a retriever.")
     results: int = Field(3, ge=1, le=100, description="Passages in an answer.")
+    passage_chars: int = Field(
+        1000,
+        ge=1,
+        le=2000,
+        description="Paragraphs of a file go together until they have so many; 1: each by itself.",
+    )
 
     @model_validator(mode="after")
     def _folder_or_url(self) -> SearchSettings:

@@ -8,7 +8,7 @@ replay never repeats it, and a tool with a state rebuilds it when a fork goes on
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -54,6 +54,10 @@ class Equipment:
     def open(self) -> Use:
         """For one agent in one play. Starts nothing: most plays are replays, or never call."""
         raise NotImplementedError
+
+    def texts(self) -> Iterable[str]:
+        """What its results are made of, where that is known: words for a tokenizer."""
+        return ()
 
 
 @dataclass

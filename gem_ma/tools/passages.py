@@ -23,8 +23,8 @@ from gem_ma.kernel.errors import ConfigError
 K1 = 1.2
 B = 0.75
 SUFFIXES = (".txt", ".md")
-PASSAGE = 1_000  # characters after which a paragraph ends a passage
-PARAGRAPH = 2 * PASSAGE  # characters of one; a longer one is several, so that all of it is shown
+PASSAGE = 1_000  # characters after which a paragraph ends a passage, if not told otherwise
+PARAGRAPH = 2_000  # characters of one; a longer one is several, so that all of it is shown
 MOST_BYTES = 256 << 20  # of a folder; more wants a server
 MOST_WORDS = 64  # of a query
 # Thai, Lao, Burmese, Khmer, Japanese, Chinese, and Korean, whose words end in particles
@@ -90,18 +90,18 @@ class Index:
         return [self.passages[number] for number in order]
 
 
-def read(folder: Path) -> list[Passage]:
-    """The passages of a folder's text files, by name. Raises ConfigError for a folder that cannot
-    be searched."""
+def read(folder: Path, least: int = PASSAGE) -> list[Passage]:
+    """The passages of a folder's text files, by name: paragraphs together, until they have `least`
+    characters. Raises ConfigError for a folder that cannot be searched."""
     if not folder.is_dir():
         raise ConfigError(f"search: no such folder: {folder}")
     try:
-        return _read(folder)
+        return _read(folder, least)
     except OSError as error:
         raise ConfigError(f"search: {error.filename}: {error.strerror}") from error
 
 
-def _read(folder: Path) -> list[Passage]:
+def _read(folder: Path, least: int) -> list[Passage]:
     # no links: a folder that came from elsewhere may point anywhere
     inside = (
         Path(place, name) for place, _, names in os.walk(folder, onerror=_fail) for name in names
@@ -125,7 +125,7 @@ def _read(folder: Path) -> list[Passage]:
         except ValueError:
             odd.append(name)
             continue
-        for part in _passages(text):
+        for part in _passages(text, least):
             passages.setdefault(part, Passage(name, part))
     if odd:
         raise ConfigError(
@@ -155,11 +155,11 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _passages(text: str) -> Iterator[str]:
+def _passages(text: str, least: int) -> Iterator[str]:
     held = ""
     for part in _paragraphs(text):
         held = f"{held}\n\n{part.strip()}".strip()
-        if len(held) >= PASSAGE:
+        if len(held) >= least:
             yield held
             held = ""
     if held:

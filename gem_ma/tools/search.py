@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -157,9 +157,13 @@ class Look(Use):
         if not isinstance(self.query, str):
             raise TypeError("query is a text")
         passages = self.finder.best(self.query, self.most)
-        # those of a server may have any length
-        parts = [f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}" for passage in passages]
-        return "\n\n".join(parts) or "No passage fits this query."
+        return "\n\n".join(map(shown, passages)) or "No passage fits this query."
+
+
+def shown(passage: Passage) -> str:
+    """A passage as an agent reads it."""
+    # those of a server may have any length
+    return f"[{passage.file}]\n{passage.text[: 4 * PASSAGE]}"
 
 
 class Search(Equipment):
@@ -176,12 +180,13 @@ class Search(Equipment):
         api_key_env: str | None = None,
         timeout_s: float = TIMEOUT_S,
         results: int = 3,
+        passage_chars: int = PASSAGE,
         uses: int = 5,
         reward: float = 0.0,
     ) -> None:
         """Reads the folder, and the embedding model where one is named. Raises ConfigError where
         they cannot be read, or the address is none; the server is not asked yet."""
-        self.finder = _finder(folder, model, url, api_key_env, timeout_s)
+        self.finder = _finder(folder, passage_chars, model, url, api_key_env, timeout_s)
         self.results = results
         self.uses = uses
         self.reward = reward
@@ -189,16 +194,25 @@ class Search(Equipment):
     def open(self) -> Look:
         return Look(self.finder, self.results)
 
+    def texts(self) -> Iterable[str]:
+        passages = getattr(self.finder, "passages", ())  # a server does not tell its own
+        return (shown(passage) for passage in passages)
+
 
 def _finder(
-    folder: str | None, model: str | None, url: str | None, key: str | None, timeout_s: float
+    folder: str | None,
+    least: int,
+    model: str | None,
+    url: str | None,
+    key: str | None,
+    timeout_s: float,
 ) -> Finder:
     if url is not None and folder is None and model is None:
         return Retriever(url, key, timeout_s)
     # an empty text would be the folder that gem-ma was started in
     if not folder or url is not None:
         raise ConfigError("search: wants a folder, which may have a model, or a url")
-    passages = read(Path(folder))
+    passages = read(Path(folder), least)
     if model is None:
         return Index(passages)
 

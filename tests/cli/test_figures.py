@@ -123,11 +123,13 @@ def test_the_model_of_a_row_is_made_before_its_settings_are_read(
     figure: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What `dtype: auto` means is read off the folder of the model."""
-    talks = "{kind: small, config: smollm2_guess_number, first: new model models/smollm2}"
+    talks = (
+        '{kind: small, config: smollm2_guess_number, first: "new model models/smollm2 {configs}"}'
+    )
     figure.write_text(f"title: A talk\nseeds: [0]\nrows: {{talk: {talks}}}\n")
     asked = []
 
-    def make_model(words: str) -> None:
+    def make_model(words: str, configs: Path) -> None:
         folder = Path("models/smollm2")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text('{"dtype": "bfloat16"}')
@@ -140,6 +142,16 @@ def test_the_model_of_a_row_is_made_before_its_settings_are_read(
     monkeypatch.setattr(paper_command, "train_into", train_into)
     main(["paper", "--out", "out", "--yes"])
     assert asked and "auto" not in asked
+
+
+def test_the_command_of_a_model_finds_the_configs_wherever_they_lie(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    typed: list[list[str]] = []
+    monkeypatch.setattr(paper_command.new, "main", lambda args, **_: typed.append(args))
+    words = f"new model {tmp_path}/made --tool search={{configs}}/paper/desks"
+    paper_command._make_model(words, Path("/a place/configs"))
+    assert typed == [["model", f"{tmp_path}/made", "--tool", "search=/a place/configs/paper/desks"]]
 
 
 def test_a_rate_is_chosen_on_other_seeds(figure: Path, tmp_path: Path) -> None:
@@ -301,12 +313,13 @@ def names_of(figure: Figure, cell: Cell, root: Path) -> set[str]:
     results differ by it."""
     policies = figure.load(cell).config.policies
     rows = figure.settings.rows
+    trained = rows[cell.row].of or cell.row
     names = set()
     for dtype in ("auto", "float32", "bfloat16"):
         auto = [name for name, policy in policies.items() if "dtype" in policy.options]
-        set_ = {**rows[cell.row].set, **{f"policies.{name}.dtype": dtype for name in auto}}
-        row = rows[cell.row].model_copy(update={"set": set_})
-        settings = figure.settings.model_copy(update={"rows": {**rows, cell.row: row}})
+        set_ = {**rows[trained].set, **{f"policies.{name}.dtype": dtype for name in auto}}
+        row = rows[trained].model_copy(update={"set": set_})
+        settings = figure.settings.model_copy(update={"rows": {**rows, trained: row}})
         one = replace(figure, settings=settings)
         names.add(cell_path(root, one, cell, one.load(cell)).name)
     return names

@@ -143,6 +143,12 @@ def test_a_call_that_a_tiny_model_is_shown_is_read_as_that_call(size, tmp_path: 
 
 def test_a_tool_that_is_none_is_refused(tmp_path: Path):
     args = ["new", "model", str(tmp_path / "m"), "--scenario", "arithmetic"]
-    for more in (["--tool", "abacus"], ["--tool", "python", "--clone", "calculator"]):
+    for more in (
+        ["--tool", "abacus"],
+        ["--tool", "python", "--clone", "calculator"],
+        ["--tool", f"python={tmp_path}"],
+        ["--tool", "search"],
+        ["--tool", "search=nowhere"],
+    ):
         refused = CliRunner().invoke(group, [*args, *more])
         assert refused.exit_code == 2 and "--" in refused.output

@@ -20,9 +20,11 @@ from gem_ma.scenarios.questions.items import Item, item_of
 from gem_ma.scenarios.questions.numbers import number
 from gem_ma.scenarios.rows import read as read_rows
 
-from gem_ma import Game, Plan, Seat, make, play_many, task_of
+from gem_ma import Episode, Game, Plan, Scenario, Seat, make, play_many, task_of
 from gem_ma.config import load
 from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma.tools.belt import WithTools
+from gem_ma.tools.search import Search
 from tests.junk import junk
 
 COLUMNS = {name: name for name in ("question", "answer", "choices", "kind")}
@@ -813,6 +815,31 @@ def test_our_own_questions_pay_who_knows_and_nobody_else() -> None:
         assert scenario.labels(episodes[0]).keys() == {"kind"}
     assert means.pop("question_oracle") == 1
     assert max(means.values()) <= 0.1
+
+
+def test_the_searcher_asks_the_question_and_says_the_answer_unless_it_slips(tmp_path: Path) -> None:
+    (tmp_path / "facts.txt").write_text("Which desk has Ann? 7 of 18.\n")
+    rows = [{"question": "Which desk has Ann?", "answer": 7}]
+    scenario = make("questions", data=written(tmp_path, "a.jsonl", rows))
+    with_tool = WithTools(scenario, {"solver": [Search(str(tmp_path))]})
+
+    def played(scenario: Scenario, **options: float) -> list[Episode]:
+        seat = Seat("question_searcher", options=options)
+        return asyncio.run(all_of(Plan(scenario, {"solver": seat}, "all/0", n) for n in range(40)))
+
+    def queries(episodes: list[Episode]) -> set[str]:
+        calls = [call for e in episodes for turn in e.turns for call in turn.action.tool_calls]
+        return {str(call.arguments["query"]) for call in calls}
+
+    def paid(episodes: list[Episode]) -> set[float]:
+        return {episode.ledger[0].value for episode in episodes}
+
+    knows = played(with_tool)
+    assert queries(knows) == {"Which desk has Ann?"} and paid(knows) == {1.0}
+    assert not queries(played(scenario)) and paid(played(scenario)) == {0.0}
+    assert not queries(played(with_tool, guesses=1.0))
+    slips = played(with_tool, slips=1.0)
+    assert queries(slips) > {"Which", "desk", "Ann"} and len(paid(slips)) == 2
 
 
 def test_choices_are_legal_strings_and_a_drawn_one_is_a_guess(tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ def test_a_query_that_is_no_text_is_said(folder: Path) -> None:
         assert asked(Search(str(folder)), query) == "Error: TypeError: query is a text"  # type: ignore[arg-type]
 
 
+def test_paragraphs_go_together_up_to_a_length_or_stand_alone(tmp_path: Path) -> None:
+    (tmp_path / "desks.txt").write_text("Ann has desk 3.\n\nBen has desk 4.\n\n\nAnn eats.\n")
+    assert asked(Search(str(tmp_path)), "Ben").count("desk") == 3  # the file, and two facts
+    alone = Search(str(tmp_path), passage_chars=1, results=1)
+    assert asked(alone, "Ann desk") == "[desks.txt]\nAnn has desk 3."
+    assert [*alone.texts()][2] == "[desks.txt]\nAnn eats."
+
+
 def test_rare_words_weigh_more_and_long_passages_less() -> None:
     texts = ["a b", "a c", "a d", "c " + "x " * 50, "c"]
     index = Index([Passage(str(number), text) for number, text in enumerate(texts)])

@@ -22,7 +22,7 @@ from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
-from gem_ma.kernel.types import Message, Request, Sampling
+from gem_ma.kernel.types import Message, Request, Sampling, ToolCall
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -573,8 +573,11 @@ def test_demonstrations_that_cannot_be_cloned_are_refused(thin_model: Path) -> N
     before = learner.fingerprint()
     with pytest.raises(ConfigError, match="no demonstrations"):
         learner.clone([], settings)
-    with pytest.raises(ConfigError, match=r"no word for 'pass the salt'.*gem-ma new model"):
+    with pytest.raises(ConfigError, match=r"no word for part of 'pass the salt'.*gem-ma new model"):
         learner.clone([Demonstration(Request("a", (Message(FIRST),)), "pass the salt")], settings)
+    calls = (ToolCall("call_0", "ask", {"query": "pass the salt"}),)
+    with pytest.raises(ConfigError, match=r"no word for part of .*pass the salt"):
+        learner.clone([Demonstration(Request("a", (Message(FIRST),)), "", calls)], settings)
     with pytest.raises(ConfigError, match="4096 positions"):
         learner.clone([Demonstration(Request("a", (Message("bet " * 5000),)), "bet")], settings)
     assert learner.fingerprint() == before

@@ -127,10 +127,11 @@ def _example(learner: Trained, demonstration: Demonstration) -> Row:
     prompt = learner.with_pictures(prompt, request.messages)
     target = chat.answer(demonstration.text, demonstration.calls, request.tools)
     if bool((learner.engine.banned[list(target)] < 0).any()):
+        said = demonstration.text or str(demonstration.calls)
         raise ConfigError(
             f"policy {learner.policy!r}: the tokenizer of {learner.engine.path} has no word for"
-            f" {demonstration.text!r}; make the model for this scenario: gem-ma new model PATH"
-            " --scenario ID"
+            f" part of {said!r}; make the model for what it plays: gem-ma new model PATH"
+            " --scenario ID --tool NAME"
         )
     if len(prompt) + len(target) > learner.engine.positions:
         raise ConfigError(
