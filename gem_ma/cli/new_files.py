@@ -133,7 +133,7 @@ def config(
     seats = '  "*": {policy: "{agent}"}' if is_long else _seats(made, learners)
     words = {"scenario": _quoted(source), "file": file, "agents": seats}
     if learners:
-        engine, how = _learning(model)
+        engine, how = _learning(model, len(learners))
         policies = ["{agent}"] if is_long else learners
         words |= {
             "learners": f"all {len(learners)} agents" if is_long else " and ".join(learners),
@@ -151,16 +151,18 @@ def config(
     return _write({file: text}, [f"gem-ma check {file}", command], as_json)
 
 
-def _learning(model: str) -> tuple[str, dict[str, str]]:
-    """What learns a small game, by the kind and size of the model: further keys of the policy, and
-    the words of the template. experiments/log.md has the measurements."""
+def _learning(model: str, learners: int) -> tuple[str, dict[str, str]]:
+    """What learns a small game, by the kind and size of the model and the number of learners:
+    further keys of the policy, and the words of the template. experiments/log.md has the
+    measurements."""
     if model == TABLE:
         # a table takes a value per view and answer, so its steps are far larger
         return ", optimizer: adam", {
             "steps": "60",
             "every": "6",
             "episodes": "64",
-            "lr": "0.1",
+            # several that learn from each other settle before they have met enough at such a rate
+            "lr": "0.5" if learners == 1 else "0.1",
             "update": "",
         }
     if _is_large(model):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gem_ma.config import load
 from tests.command_line import environment, gem_ma
 
 
@@ -94,6 +95,13 @@ class Potluck(Scenario):
             paid = len(set(brought)) / 3 + float(likes[agent] in brought)
             yield Reward({agent: paid}, why="dinner")
 '''
+
+
+def test_who_learns_alone_begins_with_a_higher_rate(here: Path) -> None:
+    for scenario, rate in (("hanoi", 0.5), ("kuhn_poker", 0.1)):
+        typed(here, "new", "config", scenario, "--scenario", scenario, "--learns", "all")
+        learning = load(here / f"{scenario}.yaml").config.train
+        assert learning is not None and learning.lr == rate
 
 
 @pytest.mark.long
