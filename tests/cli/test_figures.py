@@ -3,8 +3,10 @@ and the shipped files."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,14 @@ from typing import Any
 import pytest
 
 import gem_ma.cli.paper as paper_command
+from gem_ma import Asked
 from gem_ma.cli.main import main
 from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.types import Message
 from gem_ma.pages.static.paper import drawn, paper_markdown
+from gem_ma.registry import load
 from gem_ma.runs.figures import cell_path, read_records
 from gem_ma.scores.figures import (
     against_first,
@@ -302,21 +307,24 @@ def test_every_cell_opens(name: str, scale: str) -> None:
 def test_records_are_of_the_settings_that_are_shipped(name: str, tmp_path: Path) -> None:
     """Else a cell that is set otherwise today would have numbers of another setting."""
     figure = load_figure(shipped_figures()[name])
+    told = set()  # seeds alone are set differently in what follows
     for one in read_records(DOCS / "paper" / f"{name}.jsonl"):
-        if one["scale"] == "cpu" and is_playable(figure.settings.rows[one["row"]].config):
-            cell = Cell(*(one[key] for key in Cell._fields))
+        cell = Cell(*(one[key] for key in Cell._fields))
+        is_new = (cell.row, cell.column, cell.rate) not in told
+        if is_new and one["scale"] == "cpu" and is_playable(figure.settings.rows[cell.row].config):
+            told.add((cell.row, cell.column, cell.rate))
             assert one["run"] in names_of(figure, cell, tmp_path)
 
 
 def names_of(figure: Figure, cell: Cell, root: Path) -> set[str]:
     """What a cell's run folder may be called: `dtype: auto` is what the processor is fast in, and
     results differ by it."""
-    policies = figure.load(cell).config.policies
+    loaded = figure.load(cell)
     rows = figure.settings.rows
     trained = rows[cell.row].of or cell.row
-    names = set()
-    for dtype in ("auto", "float32", "bfloat16"):
-        auto = [name for name, policy in policies.items() if "dtype" in policy.options]
+    names = {cell_path(root, figure, cell, loaded).name}
+    auto = [name for name, each in loaded.config.policies.items() if "dtype" in each.options]
+    for dtype in ("auto", "float32", "bfloat16") if auto else ():
         set_ = {**rows[trained].set, **{f"policies.{name}.dtype": dtype for name in auto}}
         row = rows[trained].model_copy(update={"set": set_})
         settings = figure.settings.model_copy(update={"rows": {**rows, trained: row}})
@@ -351,3 +359,24 @@ def test_several_seeds_in_one_command(
     }
     assert main([*words, "--seeds", "2", "--processes", "2"]) == 2
     assert "--processes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("question", "right"),
+    [
+        ("State the final answer to the following arithmetic problem: 4 - 9 =", "-5"),
+        ("Spell this word backward (example: sun -> nus): Zep", "peZ"),
+        ("Sort these numbers in descending order: 2.0, 5.0\nAs ['-69', '1'].", "['5.0', '2.0']"),
+    ],
+)
+def test_the_reasoner_is_right_unless_it_slips(question: str, right: str) -> None:
+    file = DOCS.parent / "configs" / "paper" / "reasoner.py"
+
+    def said(slips: float) -> set[str]:
+        player = load("agents", f"{file}:Reasoner")
+        one = player("agent_0", None, random.Random(0), slips=slips)
+        asked = Asked((), (Message(question),), None, (), 0)
+        return {asyncio.run(one.act(asked)).text for _ in range(40)}
+
+    assert said(0.0) == {right}
+    assert right in said(0.5) and len(said(0.5)) > 1
