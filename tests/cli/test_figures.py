@@ -288,8 +288,11 @@ def one_seed(figure: Figure) -> list[Cell]:
     return [cell for cell in figure.cells() if cell.seed == figure.settings.seeds[0]]
 
 
-def is_playable(config: str) -> bool:
-    library, colon, _ = config.partition(":")
+def is_playable(figure: Figure, row: str) -> bool:
+    """Whether the library of its scenario is installed."""
+    settings = figure.settings.rows[row]
+    played = settings.set.get("scenario", {}).get("id", settings.config)
+    library, colon, _ = played.partition(":")
     return not colon or importlib.util.find_spec(library) is not None
 
 
@@ -299,7 +302,7 @@ def is_playable(config: str) -> bool:
 def test_every_cell_opens(name: str, scale: str) -> None:
     figure = load_figure(shipped_figures()[name])
     for cell in one_seed(figure):
-        if is_playable(figure.settings.rows[cell.row].config):
+        if is_playable(figure, cell.row):
             assert paper_command.open_cell(figure.load(cell, scale)).worlds.played
 
 
@@ -311,7 +314,7 @@ def test_records_are_of_the_settings_that_are_shipped(name: str, tmp_path: Path)
     for one in read_records(DOCS / "paper" / f"{name}.jsonl"):
         cell = Cell(*(one[key] for key in Cell._fields))
         is_new = (cell.row, cell.column, cell.rate) not in told
-        if is_new and one["scale"] == "cpu" and is_playable(figure.settings.rows[cell.row].config):
+        if is_new and one["scale"] == "cpu" and is_playable(figure, cell.row):
             told.add((cell.row, cell.column, cell.rate))
             assert one["run"] in names_of(figure, cell, tmp_path)
 
