@@ -12,12 +12,16 @@ experiments/studies and tells them on the page; `--tell` does the last alone, of
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import re
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,13 +32,14 @@ from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
 
 import gem_ma
 from gem_ma import attribution
+from gem_ma.cli.new import command as new
 from gem_ma.scores.stats import mean_interval, paired
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "experiments" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
 PICTURES = ROOT / "docs" / "pictures"
-RATES = ("success", "share", "solved", "team", "found", "lies")  # numbers in 0..1
+RATES = ("success", "share", "solved", "team", "found", "lies", "agreed")  # numbers in 0..1
 Numbers = dict[str, float]
 Arm = tuple[str, str, Numbers]  # world, arm, what it came to
 
@@ -93,6 +98,42 @@ def learners(seed: int) -> Iterator[Arm]:
         # a policy that nobody trains is a random table, as the learners begin
         found = _trained("network_sum", seed, *NETWORK, f"train.policies=[{who}]")
         yield "network of three", who or "nobody", _sampled(found)
+
+
+# -- which side of a bargain learns ----------------------------------------------------------------
+
+
+@cache
+def _bargainer() -> str:
+    """A model that cloned simple bargainers, and learned next to nothing beyond; kept until the
+    program ends."""
+    folder = tempfile.mkdtemp(prefix="bargainer-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    model = f"{folder}/made"
+    new.main(["model", model, "--scenario", "negotiation"], standalone_mode=False)
+    words = (f"policies.main.model=transformers/{model}", "train.steps=1", "train.lr=1e-12")
+    _trained("negotiation", 0, *words, out=f"{folder}/run")
+    return f"transformers/{folder}/run/models/main"
+
+
+def sides(seed: int) -> Iterator[Arm]:
+    """Which side of a negotiation learns, each paid for itself. All begin as the same clone."""
+    both = ("first", "second")
+    seats = (
+        f"party_{at}: {{policy: {who}, memory: {{window: 1}}}}" for at, who in enumerate(both, 1)
+    )
+    models = (f"{who}: {{model: {_bargainer()}, max_tokens: 8}}" for who in both)
+    words = (
+        f"agents={{{', '.join(seats)}}}",
+        f"policies={{{', '.join(models)}}}",
+        "train.warm_start={}",
+        "evaluate.every=null",
+    )
+    for who in ("", "first", "second", "first, second"):
+        found = _trained("negotiation", seed, *words, f"train.policies=[{who}]")
+        exam = found["after"]["sampled"]
+        paid = {who: exam["return"][f"party_{at}"] for at, who in enumerate(both, 1)}
+        yield "negotiation", who or "nobody", {**paid, "agreed": exam["success"]}
 
 
 # -- talk and fines --------------------------------------------------------------------------------
@@ -275,6 +316,7 @@ class Study(NamedTuple):
 
 STUDIES = {
     "learners": Study(learners, ("success",)),
+    "sides": Study(sides, ("first", "second", "agreed")),
     "goods": Study(goods, ("share",)),
     "partners": Study(partners, ("points",)),
     "sizes": Study(sizes, ("solved",)),
@@ -314,14 +356,20 @@ def lines(name: str, kept: Mapping[str, Any]) -> Iterator[str]:
         else:
             values = (each[numbers[0]] for each in (first, row))
             apart = paired(*values, kept["seeds"])
-            less = f"{apart.difference:+.3f} [{apart.low:.3f}, {apart.high:.3f}]"
+            less = f"{apart.difference:+.3f}{_spread(apart.low, apart.high)}"
         yield f"| {row['world']} | {row['arm']} | {told} | {less} |"
 
 
 def _interval(number: str, values: list[float]) -> str:
     found = mean_interval(values, rate=number in RATES)
-    spread = f" [{found.low:.3f}, {found.high:.3f}]" if found.low < found.high else ""
-    return f"{found.mean:.3f}{spread}"
+    # of a rate the bounds 0 and 1 say nothing either
+    is_known = len(values) > 1 and found.low < found.high
+    return f"{found.mean:.3f}{_spread(found.low, found.high) if is_known else ''}"
+
+
+def _spread(low: float, high: float) -> str:
+    """An interval; "" of one seed, which has none."""
+    return f" [{low:.3f}, {high:.3f}]" if isfinite(high - low) else ""
 
 
 def picture(name: str, kept: Mapping[str, Any]) -> str:
