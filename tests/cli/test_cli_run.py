@@ -191,6 +191,7 @@ def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: P
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -229,6 +230,7 @@ def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
     )
 
 
+@pytest.mark.usefixtures("hangup")
 def test_a_terminal_that_is_closed_is_no_error_of_the_run(folder: Path) -> None:
     """With the bar that is drawn there, which can be drawn no longer."""
     words = ["run", "dilemma", "agents.player_0=slowly:Slow", "-n", "60", "-j", "2", "--out", "out"]
