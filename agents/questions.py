@@ -20,7 +20,9 @@ class _Player:
         self.task = task
 
     async def act(self, asked: Asked) -> Action:
-        text = self.answer(asked)
+        return self.said(asked, self.answer(asked))
+
+    def said(self, asked: Asked, text: str) -> Action:
         return Action(text, (), text if text in (asked.legal or ()) else None)
 
     def answer(self, asked: Asked) -> str:
@@ -97,14 +99,14 @@ class Searcher(Oracle):
 
     async def act(self, asked: Asked) -> Action:
         shown = [message.text for message in asked.new if message.sender == "tool"]
-        words = re.findall(r"\w+", _question(asked))
+        words = re.findall(r"\w+", _question(asked)) or ["0"]
         if shown:
-            found = re.findall(r"\d+", shown[-1]) or re.findall(r"\w+", shown[-1])
+            found = re.findall(r"\d+", shown[-1]) or re.findall(r"\w+", shown[-1]) or ["0"]
             slips = self.rng.random() < self.slips
-            return Action(self.rng.choice(found) if slips else str(self.task.right[0]))
+            return self.said(asked, self.rng.choice(found) if slips else str(self.task.right[0]))
         offered = any(tool.name == "search" for tool in asked.tools)
         if not offered or self.rng.random() < self.guesses:
-            return Action(self.rng.choice(words))
+            return self.said(asked, self.rng.choice(words))
         query = self.rng.choice(words) if self.rng.random() < self.slips else _question(asked)
         call = ToolCall(f"call_{len(asked.transcript)}", "search", {"query": query})
         return Action("", (call,))

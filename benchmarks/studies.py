@@ -362,7 +362,7 @@ def lines(name: str, kept: Mapping[str, Any]) -> Iterator[str]:
 
 def _interval(number: str, values: list[float]) -> str:
     found = mean_interval(values, rate=number in RATES)
-    # of a rate the bounds 0 and 1 say nothing either
+    # one seed has no interval; for a rate it would be written as 0 to 1
     is_known = len(values) > 1 and found.low < found.high
     return f"{found.mean:.3f}{_spread(found.low, found.high) if is_known else ''}"
 

@@ -842,6 +842,21 @@ def test_the_searcher_asks_the_question_and_says_the_answer_unless_it_slips(tmp_
     assert queries(slips) > {"Which", "desk", "Ann"} and len(paid(slips)) == 2
 
 
+def test_the_searcher_says_a_choice_as_one_and_stands_a_question_without_words(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "facts.txt").write_text("Paris lies in France.\n")
+    odd = {"question": "???", "answer": "!"}
+    scenario = make("questions", data=written(tmp_path, "a.jsonl", [ROWS["letter"], odd]))
+    with_tool = WithTools(scenario, {"solver": [Search(str(tmp_path))]})
+    for options in ({}, {"slips": 1.0}, {"guesses": 1.0}):
+        seat = Seat("question_searcher", options=options)
+        plans = [Plan(with_tool, {"solver": seat}, f"all/{at}", 1) for at in range(2)]
+        choice, other = sorted(asyncio.run(all_of(plans)), key=lambda episode: episode.task)
+        assert choice.error is None and other.error is None
+        assert options or choice.turns[-1].action.parsed in ("A", "B", "C", "D")
+
+
 def test_choices_are_legal_strings_and_a_drawn_one_is_a_guess(tmp_path: Path) -> None:
     scenario = make("questions", data=written(tmp_path, "a.jsonl", [ROWS["letter"]]))
     game = Game(scenario, scenario.tasks("all")[0], seed=0)
