@@ -2,9 +2,8 @@
 legally.
 
 Gymnasium's own `Text` knows a charset only and samples up to its length limit. Not supported:
-flattening, which is refused here because Gymnasium would ask for an array as long as the longest
-text (gigabytes), and Gymnasium's vector layer with shared memory, which returns garbage for
-texts.
+flattening and Gymnasium's vector layer with shared memory, both refused here because Gymnasium
+would ask for an array as long as the longest text (gigabytes).
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ import string
 from typing import Any, NoReturn
 
 from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
 from gymnasium.spaces import utils as flattening
+from gymnasium.vector.utils import create_shared_memory
 
 # no bound in practice; spaces want a number, and some keep it in 32 bits
 MAX_LENGTH = 2**31 - 1
@@ -76,6 +77,12 @@ for _function in (
 ):
     # singledispatch of Gymnasium: a subclass is registered, or flattened as its base
     _function.register(ChatText, _refuse_flattening)
+
+
+@create_shared_memory.register(ChatText)
+def _refuse_sharing(space: ChatText, *_: Any, **__: Any) -> NoReturn:
+    # what AsyncVectorEnv turns into its advice: shared_memory=False
+    raise CustomSpaceError("a text has no fixed length, so processes cannot share its memory")
 
 
 def observation_space() -> spaces.Dict:

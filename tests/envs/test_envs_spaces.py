@@ -99,3 +99,9 @@ def test_the_wrapper_that_flattens_is_refused():
     env = gem_ma.gym_env("kuhn_poker", agent="player_0", others={"player_1": "random_legal"})
     with pytest.raises(TypeError, match="no flat form"):
         gymnasium.wrappers.FlattenObservation(env)
+
+
+def test_a_vector_that_shares_memory_says_what_to_type_before_it_asks_for_memory():
+    chosen = {"num_envs": 2, "vectorization_mode": "async", "obs": "text"}
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        gymnasium.make_vec("gem_ma/guess_number-v1", **chosen)
