@@ -69,9 +69,8 @@ class ChatGym(gymnasium.Env[dict[str, Any], Any]):
         session = self._session
         game = session.reset(seed, options)
         if seed is not None:
-            # numpy knows no negative seeds
             self._np_random = None
-            self._np_random_seed = abs(game.seed)
+            self._np_random_seed = game.seed
         self._others.seat(game)
         self._done = False
         self._play_on(game)

@@ -98,6 +98,9 @@ class Session:
                 seed = operator.index(seed)
             except TypeError:
                 raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
+            # as Gymnasium has it; to Python's generators -3 is 3, one play under two seeds
+            if seed < 0:
+                raise ConfigError(f"{self.name}: a seed is 0 or more; got {seed}")
             # as Gymnasium wants it: a seed decides all later resets without one
             self._seeds = None
             self._seed = seed

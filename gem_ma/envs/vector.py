@@ -457,10 +457,13 @@ def _seeds(seed: Any, count: int) -> list[int | None]:
 
 def _seed(seed: Any) -> int:
     try:
-        return index(seed)  # numpy's numbers too
+        number = index(seed)  # numpy's numbers too
     except TypeError:
         line = " ".join(repr(seed).split())[:80]
         raise ConfigError(f"a seed is an integer; got {line}") from None
+    if number < 0:
+        raise ConfigError(f"a seed is 0 or more; got {number}")
+    return number
 
 
 def _is_whole(value: Any) -> bool:

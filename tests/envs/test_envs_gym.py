@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import gymnasium
+import numpy as np
 import pytest
 
 import gem_ma
@@ -213,6 +214,12 @@ def test_a_failing_scenario_is_a_scenario_error():
             env.step("a")
 
 
-def test_a_negative_seed_names_an_episode_as_in_the_other_views():
-    env = gem_ma.gym_env("kuhn_poker", agent="player_0", others={"player_1": "random_legal"})
-    assert env.reset(seed=-3) == env.reset(seed=-3) and env.game.seed == -3
+def test_a_negative_seed_is_refused_as_gymnasium_refuses_it():
+    chosen = {"agent": "player_0", "others": {"player_1": "random_legal"}}
+    env = gem_ma.gym_env("kuhn_poker", **chosen)
+    views = (env, gem_ma.aec_env("kuhn_poker"), gem_ma.parallel_env("kuhn_poker"))
+    # random.Random(-3) is random.Random(3): one play would go by two seeds
+    for view in (*views, gem_ma.make_vec("kuhn_poker", **chosen)):
+        with pytest.raises(ConfigError, match="a seed is 0 or more; got -3"):
+            view.reset(seed=-3)
+    assert env.reset(seed=np.int64(3)) == env.reset(seed=3) and env.np_random_seed == 3
