@@ -110,6 +110,32 @@ def test_a_model_critic_reads_the_prompt_and_not_the_answer(torch_critic: Any) -
     assert len({round(float(values[keys == key][0]), 4) for key in set(keys.tolist())}) > 3
 
 
+def test_what_many_plays_begin_with_is_read_once_and_changes_no_number(
+    torch_critic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gem_ma.training.learner import torch_critic as module
+
+    table = credit.turns(hands(torch_critic.engine), "main")
+    read: list[int] = []
+    forward = type(torch_critic)._forward
+    counted = lambda critic, batch: read.append(len(batch)) or forward(critic, batch)  # noqa: E731
+    monkeypatch.setattr(type(torch_critic), "_forward", counted)
+
+    def learned() -> Any:
+        critic = type(torch_critic)(torch_critic.engine)
+        for seed in range(2):
+            critic.fit(table, table.ret, SETTINGS, random.Random(seed))
+        read.clear()
+        return critic.values(table)
+
+    merged = learned()
+    few = sum(read)
+    monkeypatch.setattr(module, "_merged", list)
+    assert learned() == pytest.approx(merged, abs=1e-5)
+    assert np.ptp(merged) > 1e-3
+    assert few < sum(read) / 2
+
+
 @pytest.mark.long
 def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(
     torch_critic: Any,

@@ -105,8 +105,9 @@ class TorchCritic:
         last = [(np.array(ids, np.int64), [(len(ids) - 1, n)]) for n, (_, ids) in enumerate(fits)]
         with self.lock, self.torch.no_grad():
             for batch in _batches(last, self.pass_tokens):
-                for (_, places), value in zip(batch, self._forward(batch).tolist(), strict=True):
-                    result[fits[places[0][1]][0]] = value
+                read = [number for _, places in batch for _, number in places]
+                for number, value in zip(read, self._forward(batch).tolist(), strict=True):
+                    result[fits[number][0]] = value
         return result
 
     def fit(
@@ -234,18 +235,31 @@ def _places(made: Rows) -> list[Sequenced]:
     return read
 
 
-def _batches(made: Sequence[Any], tokens: int) -> list[list[Any]]:
+def _batches(made: Sequence[Sequenced], tokens: int) -> list[list[Sequenced]]:
     """Sequences of similar length together, at most so many padded tokens a pass; a longer one
     has a pass of its own."""
-    left = sorted(made, key=lambda one: len(one[0]))
+    left = sorted(_merged(made), key=lambda one: len(one[0]))
     result = []
     while left:
         take = 1
         while take < len(left) and (take + 1) * len(left[take][0]) <= tokens:
             take += 1
-        result.append(list(left[:take]))
+        result.append(left[:take])
         left = left[take:]
     return result
+
+
+def _merged(made: Sequence[Sequenced]) -> list[Sequenced]:
+    """The same reads in fewer sequences: one with which another begins is read there, since a
+    causal model looks no further. Many plays of one start begin alike."""
+    merged = list[Sequenced]()
+    # backwards, what begins like a sequence stands right before it
+    for ids, places in sorted(made, key=lambda one: one[0].tobytes(), reverse=True):
+        if merged and np.array_equal(merged[-1][0][: len(ids)], ids):
+            merged[-1][1].extend(places)
+        else:
+            merged.append((ids, list(places)))
+    return merged
 
 
 def _tools(episode: Episode, agent: str) -> tuple[Tool, ...]:
