@@ -153,7 +153,8 @@ class Forks:
         return self.behaviours.get(agent) or self.seats[agent].behaviour
 
     async def all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-        """The results in order, at most `concurrency` at once."""
+        """The results in order, at most `concurrency` at once. Where one raises, the others are
+        given up."""
         places = asyncio.Semaphore(self.concurrency)
         waiting = [*work]
 
@@ -161,9 +162,14 @@ class Forks:
             async with places:
                 return await each
 
+        tasks = [asyncio.ensure_future(one(each)) for each in waiting]
         try:
-            return list(await asyncio.gather(*map(one, waiting)))
-        except asyncio.CancelledError:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                if not task.cancelling():  # a second time would break off how it ends
+                    task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for each in waiting:  # one that never began would be warned of
                 each.close()
             raise

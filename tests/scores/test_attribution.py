@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import random
 import statistics
@@ -278,6 +279,40 @@ def test_what_breaks_off_in_another_deal_is_counted() -> None:
     said = asyncio.run(attribution.message_values(base, plays=20, instead="other deal"))
     last = said[-1].values["player_0"]
     assert last.failed > 0 and last.pairs + last.failed == 20
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "failed"])
+@pytest.mark.filterwarnings("error")
+def test_work_that_is_given_up_ends_in_order(ends: str) -> None:
+    forks = forks_of(KUHN, KUHN_PLAYERS, 1, concurrency=4)
+    begun: list[int] = []
+    left: list[int] = []
+    faults: list[dict[str, Any]] = []
+
+    async def slow(number: int) -> None:
+        if ends == "failed" and number == 1:
+            raise ConfigError("no")
+        begun.append(number)
+        try:
+            await asyncio.sleep(60)
+        finally:  # a connection takes a while to close, and not all take the same
+            for _ in range(2 * number):
+                await asyncio.sleep(0)
+            left.append(number)
+
+    async def given_up() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        work = asyncio.ensure_future(forks.all(slow(number) for number in range(8)))
+        await asyncio.sleep(0.01)
+        if ends == "cancelled":
+            work.cancel()
+        with pytest.raises(asyncio.CancelledError if ends == "cancelled" else ConfigError):
+            await work
+        assert begun and sorted(left) == begun
+
+    asyncio.run(given_up())
+    gc.collect()
+    assert not faults
 
 
 # -- agents ----------------------------------------------------------------------------------------
