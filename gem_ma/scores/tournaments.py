@@ -215,7 +215,7 @@ def tournament_table(
     copied: bool,
     gaps: Sequence[tuple[tuple[str, int], float]] = (),
 ) -> dict[str, Any]:
-    """Ratings of the players of a tournament, best first, as JSON values.
+    """Ratings of the players of a tournament, best first (who has no rating last), as JSON values.
 
     `cells`: (player, opponent) -> the sides of each play, with players in place of agents. Keys:
     `plays`, `pairs` (player, opponent, plays); `players`, each with `name`, `plays`, `rating` (an
@@ -255,11 +255,12 @@ def tournament_table(
         }
         for name in names
     ]
-    players.sort(key=lambda row: -(row["rating"]["mean"] if row["rating"] else row["mu"]))
+    best_first = sorted(players, key=lambda row: -row["mu"])
+    best_first.sort(key=lambda row: -row["rating"]["mean"] if row["rating"] else math.inf)
     pairs = [{"player": a, "opponent": b, "plays": len(plays)} for (a, b), plays in cells.items()]
     return {
         "plays": len(ordered),
-        "players": players,
+        "players": best_first,
         "pairs": pairs,
         "halves": gap_of(gaps, copied),
     }

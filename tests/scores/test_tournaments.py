@@ -154,6 +154,9 @@ def test_a_table_says_its_plays_and_nothing_of_what_is_not_known() -> None:
     assert len(apart["players"]) == 4
     nothing = tournament_table({("a", "b"): {}, ("b", "a"): {}}, copied=False)
     assert [one["rating"] for one in nothing["players"]] == [None, None]
+    # points of a rating are not those of a skill, which begins at 25
+    unheard = tournament_table({("c", "a"): {}, ("a", "b"): plays}, copied=False)["players"]
+    assert [one["name"] for one in unheard][2] == "c"
     assert tournament_rows(nothing)[0][0][1] == "n/a"
     # of two players with the same plays in another order, the order of a file decides nothing
     gaps = halves({PLAY: 3.0, ("test/1", 8, 0): 1.0}, {PLAY: 2.0, ("test/2", 8, 0): 5.0})
