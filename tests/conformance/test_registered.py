@@ -31,7 +31,7 @@ def test_it_keeps_every_rule_at_full_length(name):
     assert 9 in report.passed and 12 in report.passed
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_kernel_and_views_give_the_same_transcripts_and_sums(name, seed):
     scenario = gem_ma.make(name)
     task = scenario.tasks("train")[0]
