@@ -25,7 +25,7 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.record.codec import digest, dump_episode, from_json, load_episode, to_json
+from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
 from gem_ma.record.json_text import dump_json, load_json
 
 # any Unicode but lone surrogates
@@ -294,10 +294,8 @@ def test_a_lone_surrogate_is_replaced_on_the_way_out_and_refused_on_the_way_in()
     ("change", "message"),
     [
         ({"ledger": (Entry(0, "a", math.nan),)}, r"ledger\[0\].value: nan is not a finite number"),
-        ({"ledger": (Entry(0, "a", math.inf),)}, r"ledger\[0\].value"),
         ({"ledger": (Entry(0, "a", True),)}, r"ledger\[0\].value: expected a number, got bool"),
         ({"error": 7}, "error: expected text, got int"),
-        ({"seed": "7"}, "seed: expected an integer, got str"),
         ({"options": {1: 2}}, "options: the key 1 is not text"),
         ({"options": {"a": {"b": {1, 2}}}}, r"options.a.b: expected a JSON value, got set"),
         ({"calls": (CallResult(0, 10**5000),)}, "beyond the range of floats"),
@@ -368,25 +366,17 @@ def edited(path: str, value: object, schema: int) -> str:
             [1.5],
             r"turns\[1\].replies\[0\].token_ids\[0\]: expected an integer, got float",
         ),
-        ("turns.1.replies.0.token_ids", [True], r"token_ids\[0\]: expected an integer, got bool"),
         ("turns.1.replies.0.logprobs", ["x"], r"logprobs\[0\]: expected a number, got str"),
         ("turns.1.replies.0.speed", 1, r"turns\[1\].replies\[0\]: unknown key 'speed'"),
         ("turns.0.tools", [1], r"turns\[0\].tools: names a tool that `tools` lacks; it has 1"),
-        ("turns.0.tools", [-1], "names a tool"),
-        ("turns", {}, "turns: expected a list, got dict"),
         ("cast.a.privileged", "yes", "cast.a.privileged: expected true or false, got str"),
         ("ledger", ..., "ledger: is missing"),
         ("colour", "red", "unknown key 'colour'"),
         ("end", "exploded", "end: 'exploded' is not one of terminated"),
-        ("end", [], "end: "),
         ("id", ["test/3", 7, 1], "id: "),
-        ("id", "x", "id: "),
         ("forks", [[1]], r"forks\[0\]: expected a pair"),
-        ("schema", "1", "schema: "),
         ("schema", ..., "schema: is missing"),
-        ("schema", 0, "schema: "),
         ("schema", True, "schema: "),
-        ("final.a", None, "final.a: expected a list, got null"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_path(
@@ -403,15 +393,12 @@ def test_a_wrong_field_is_named_with_its_path(
     [
         ("", "not JSON"),
         ("[]", "expected an object, got list"),
-        ("{", "not JSON"),
         (b"\xff\xfe{}", "not UTF-8 at byte 0"),
         ('{"schema": 1, "schema": 1}', "duplicate key 'schema'"),
         ('{"schema": NaN}', "NaN is not JSON"),
-        ('{"schema": -Infinity}', "Infinity"),
         ('{"schema": 1e400}', "beyond the range of floats"),
         ('{"schema": ' + "9" * 5000 + "}", "not strict JSON"),
         ('{"schema": 1} {"schema": 1}', "Extra data"),
-        ('{"a": "\x01"}', "not JSON"),
     ],
 )
 def test_a_line_that_is_no_strict_json_is_refused(line: str | bytes, message: str) -> None:
@@ -438,10 +425,6 @@ def test_the_digest_forgets_token_counts_and_retries_and_nothing_else() -> None:
     ) != digest(plain)
     assert digest(small(seed=8)) != digest(plain)
     assert digest(load_episode(dump_episode(plain))) == digest(plain)
-
-
-def test_from_json_takes_what_to_json_gives() -> None:
-    assert from_json(to_json(full())) == full()
 
 
 def test_a_line_of_the_first_schema_still_opens() -> None:

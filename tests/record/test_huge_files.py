@@ -31,8 +31,10 @@ def run(whole: Folders, tmp_path: Path) -> Folders:
     return Folders(tmp_path)
 
 
-@pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("folder", ["run", "train"])
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [*(("run", name) for name in READ), ("train", "metrics.jsonl"), ("train", "summary.json")],
+)
 def test_a_file_of_nothing_but_zeros_behind_its_end_is_one_line(
     run: Folders,
     folder: str,

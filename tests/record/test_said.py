@@ -93,8 +93,6 @@ def played(words: Any, limits: Limits | None = None, model: bool = False) -> Any
     [
         "x" * LONG,
         "漢" * LONG,
-        " \n" * (LONG // 2),
-        "[cooperate]" * 10**6,
         Action("y" * LONG),
         Action("W1 " * 10**6),
     ],
@@ -138,12 +136,11 @@ def test_what_fits_is_left_alone_and_none_is_no_limit() -> None:
     [
         {"text": "v" * LONG},
         {"list": ["v" * 100] * 1000},
-        {"list": list(range(100_000))},
         {"number": 7 ** (10**5)},
         {"v" * 100 + str(n): None for n in range(1000)},
         {"deep": json.loads("[" * 900 + '"' + "v" * LONG + '"' + "]" * 900)},
     ],
-    ids=["text", "texts", "numbers", "number", "keys", "deep"],
+    ids=["text", "texts", "number", "keys", "deep"],
 )
 def test_a_call_that_is_too_long_is_one_that_cannot_be_read(arguments: dict[str, Any]) -> None:
     short = ToolCall("call_0", "look", {"id": 1})
