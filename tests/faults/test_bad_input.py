@@ -4,16 +4,14 @@ there stays as it was."""
 import contextlib
 import json
 import os
-import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SLOWLY, environment, gem_ma
+from tests.command_line import SLOWLY, gem_ma
 
 DATA = ("users.json", "orders.json", "products.json")
 
@@ -126,12 +124,9 @@ def test_a_model_folder_without_tokenizer_or_not_there(tmp_path: Path, kuhn_mode
     [
         "",
         "[",
-        "- 1",
-        "a: *b",
         "a: !!python/object/apply:os.system [id]",
         "{" * 5000,
         "\x00",
-        "x: " + "y" * 300_000,
     ],
 )
 def test_a_config_that_is_no_config(tmp_path: Path, text: str) -> None:
@@ -139,7 +134,7 @@ def test_a_config_that_is_no_config(tmp_path: Path, text: str) -> None:
     one_line(
         gem_ma("run", "run.yaml", cwd=tmp_path),
         2,
-        "run.yaml:" if text not in ("", "\x00") and len(text) < 9999 else "run.yaml: ",
+        "run.yaml:" if text not in ("", "\x00") else "run.yaml: ",
     )
 
 
@@ -172,23 +167,6 @@ def test_a_damaged_run_folder_is_named_and_left_alone(played: Path, name: str, c
     assert contents(played) == before
 
 
-def test_a_damaged_line_in_the_middle_stops_with_its_number(played: Path) -> None:
-    lines = (played / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-    (played / "episodes.jsonl").write_bytes(
-        b"".join([*lines[:4], lines[4][:50] + b"\n", *lines[5:]])
-    )
-    before = contents(played)
-    one_line(gem_ma("resume", "out", cwd=played.parent), 1, "out/episodes.jsonl:5: ")
-    assert contents(played) == before
-
-
-def test_a_torn_last_line_is_played_again(played: Path) -> None:
-    whole = (played / "episodes.jsonl").read_bytes()
-    (played / "episodes.jsonl").write_bytes(whole[:-30])
-    assert gem_ma("resume", "out", cwd=played.parent).returncode == 0
-    assert (played / "episodes.jsonl").read_bytes() == whole and (played / "episodes.torn").exists()
-
-
 def test_a_run_that_only_plays_asks_no_cluster(played: Path) -> None:
     before = contents(played)
     one_line(
@@ -197,14 +175,6 @@ def test_a_run_that_only_plays_asks_no_cluster(played: Path) -> None:
         "out: this run only plays; leave out --ray, or type --processes N",
     )
     assert contents(played) == before
-
-
-def test_a_second_writer_is_refused(played: Path) -> None:
-    import fcntl
-
-    with open(played / ".lock", "r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        one_line(gem_ma("resume", "out", cwd=played.parent), 1, "out: in use by")
 
 
 def test_a_file_where_the_run_folder_should_be(tmp_path: Path) -> None:
@@ -302,58 +272,17 @@ def test_a_run_folder_without_permission(played: Path) -> None:
         played.chmod(0o700)
 
 
-@pytest.mark.long
-def test_a_limit_on_file_size_is_met_as_a_full_disk_is(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gem_ma",
-        "run",
-        "kuhn_poker",
-        "-n",
-        "300",
-        "--quiet",
-        "--out",
-        "out",
-    ]
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=limited,
-    )
-    one_line(done, 1, "out/episodes.jsonl: File too large", "type the same command again")
-    kept = (tmp_path / "out" / "episodes.jsonl").read_bytes()
-    assert len(kept) <= 100_000 and kept.endswith(b"\n")
-    assert "300 ok / 0 failed / 0 excluded" in gem_ma("resume", "out", cwd=tmp_path).stdout
-    assert (tmp_path / "out" / "episodes.jsonl").read_bytes().startswith(kept)
-
-
 # -- scenarios and behaviours of a user ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("mine:Missing", "module mine has no 'Missing'"),
         ("mine:slow", "'mine:slow' is no Scenario"),
-        ("mine:Slow", "'mine:Slow' is no Scenario"),
-        ("torn:Quiz", "cannot be imported: SyntaxError"),
         ("raising:Quiz", "cannot be imported: ZeroDivisionError"),
-        ("nowhere:Quiz", "there is no module 'nowhere'"),
     ],
 )
 def test_a_module_that_does_not_hold_a_scenario(tmp_path: Path, source: str, said: str) -> None:
     (tmp_path / "mine.py").write_text(SLOWLY + "\nslow = Slow\n")
-    (tmp_path / "torn.py").write_text(
-        SLOWLY[: SLOWLY.index("for _") if "for _" in SLOWLY else 150] + "\nclass ("
-    )
     (tmp_path / "raising.py").write_text("1 / 0\n")
     one_line(gem_ma("run", source, cwd=tmp_path), 2, said)
