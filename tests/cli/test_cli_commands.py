@@ -39,11 +39,8 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "said"),
     [
         (["rnu"], "no command is called 'rnu' (did you mean 'run'?)"),
-        (["run"], "Missing argument 'CONFIG|SCENARIO'"),
         (["run", "dilemma", "--fresch"], "No such option"),
         (["run", "dilemma", "-n", "0"], "0 is not in the range x>=1"),
-        (["list", "senarios"], "'senarios' is not one of"),
-        (["show", "scenario"], "name one run folder, or a scenario: `scenario ID`"),
         (
             ["show", "scenario", "dilema"],
             "no scenario is called 'dilema' (did you mean 'dilemma'",

@@ -68,14 +68,11 @@ def lying_around(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted", "unwanted"),
     [
-        ("gem-ma ru", {"run"}, set()),
         (
             "gem-ma run kuhn",
             {"kuhn_poker", "kuhn_table", "kuhn_of_mine.py", "kuhn_notes/"},
             {"kuhn_notes.txt"},
         ),
-        ("gem-ma train referential_t", {"referential_table"}, set()),
-        ("gem-ma show mi", {"mine-01"}, set()),
         ("gem-ma resume runs/mi", {"runs/mine-01"}, set()),
         # bash offers its own files where it is offered nothing
         ("gem-ma check ./kuhn_n", set(), {"kuhn_poker"}),

@@ -77,12 +77,6 @@ def test_a_config_may_be_a_name_a_loaded_one_or_made_in_python(tmp_path: Path) -
         gem_ma.load_config(loaded, ["run.seed=8"])
 
 
-def test_one_override_may_be_a_text() -> None:
-    assert gem_ma.load_config("kuhn_poker", "run.seed=3").config.run.seed == 3
-    with pytest.raises(gem_ma.ConfigError, match="got 'zz'"):
-        gem_ma.load_config("kuhn_poker", "zz")
-
-
 def test_every_public_name_is_there() -> None:
     assert [name for name in gem_ma.__all__ if not hasattr(gem_ma, name)] == []
     wanted = {
