@@ -79,11 +79,8 @@ DAMAGE: dict[str, Spoil] = {
     "empty": lambda data, rng: b"",
     "cut": lambda data, rng: data[: rng.randrange(len(data) or 1)],
     "binary": lambda data, rng: rng.randbytes(300),
-    "a list": lambda data, rng: b"[1]",
     "an object": lambda data, rng: b"{}",
     "a list and a newline": lambda data, rng: b"[1]\n",
-    "a number": lambda data, rng: b"7\n",
-    "deep": lambda data, rng: b"[" * 100_000 + b"\n",
     "deep inside": (
         lambda data, rng: (
             b'{"schema": 1, "a": ' + b'{"a": ' * 100_000 + b"1" + b"}" * 100_001 + b"\n"
@@ -108,7 +105,7 @@ DAMAGE: dict[str, Spoil] = {
     "a value that is no number": _in_json(lambda value, rng: float("nan")),
 }
 # files of a folder that a damage is tried on; all of them with 99
-PICKED = int(os.environ.get("GEM_MA_TEST_PICKED", "4"))
+PICKED = int(os.environ.get("GEM_MA_TEST_PICKED", "3"))
 READ = (".json", ".yaml", ".jsonl", "DONE", "main", "main.averaged", "main@0")
 
 
@@ -192,9 +189,7 @@ def test_payments_whose_sum_is_not_finite_are_told_with_their_file(
         one_line(capsys, words)
 
 
-@pytest.mark.parametrize(
-    "summary", ["[]", "3", "null", '{"returns": 3}', '{"episodes": "x", "baselines": [3]}']
-)
+@pytest.mark.parametrize("summary", ["[]", '{"episodes": "x", "baselines": [3], "returns": 3}'])
 def test_a_summary_of_another_shape_is_one_line_or_made_anew(
     whole: Folders, tmp_path: Path, summary: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,8 +200,10 @@ def test_a_summary_of_another_shape_is_one_line_or_made_anew(
             one_line(capsys, words)
 
 
-@pytest.mark.parametrize("line", ['{"x": 1}', "null", "{", '"a"'])
-@pytest.mark.parametrize("form", ["jsonl", "sft", "tau1", "preference"])
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [("jsonl", '{"x": 1}'), ("jsonl", "null"), ("sft", "{"), ("tau1", "{"), ("preference", "{")],
+)
 def test_an_export_names_the_file_that_is_damaged(
     whole: Folders, tmp_path: Path, line: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

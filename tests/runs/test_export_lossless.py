@@ -24,12 +24,12 @@ SHOP = ("assistant", "user")
 WON = Judge(success=lambda episode: episode.seed % 2 == 0)
 
 
-@pytest.fixture(params=range(20))
+@pytest.fixture(params=range(8))
 def episodes(request: pytest.FixtureRequest) -> list[Episode]:
     return Drawn(request.param).run()
 
 
-@pytest.fixture(params=range(20))
+@pytest.fixture(params=range(8))
 def talks(request: pytest.FixtureRequest) -> list[Episode]:
     return Drawn(request.param, SHOP).run()
 

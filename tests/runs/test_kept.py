@@ -41,7 +41,7 @@ def told(kept: KVCache, owner: str, ids: Sequence[int]) -> tuple[list[int], list
     return found[0].int().tolist(), found[1].int().tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 2), min_size=1, max_size=9)),
@@ -71,7 +71,7 @@ def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(
     assert kept.tokens == len(prefixes)  # nothing is held twice
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), max_size=40), st.integers(0, 30)
 )

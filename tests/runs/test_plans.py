@@ -55,12 +55,6 @@ def plans(source: str, *overrides: str) -> list[Plan]:
     return listed
 
 
-def test_same_config_gives_same_plans() -> None:
-    first, again = plans(QUIZ, "run.seed=3"), plans(QUIZ, "run.seed=3")
-    assert [plan.id for plan in first] == [plan.id for plan in again]
-    assert [plan.seed for plan in first] != [plan.seed for plan in plans(QUIZ, "run.seed=4")]
-
-
 def test_repeats_of_a_task_share_its_seed() -> None:
     listed = plans(QUIZ, "run.seed=3", "run.episodes_per_task=2", "scenario.tasks=[4, 1]")
     seed_4, seed_1 = stable_seed(3, "test/4"), stable_seed(3, "test/1")
@@ -81,18 +75,6 @@ def test_n_of_a_single_task_are_n_seeds_and_a_longer_run_begins_with_the_shorter
     assert len({plan.seed for plan in long}) == 6 and [plan.id for plan in long[:3]] == [
         plan.id for plan in short
     ]
-
-
-def test_repeats_of_a_single_task_have_seeds_of_their_own() -> None:
-    assert (
-        len(
-            {
-                plan.seed
-                for plan in plans("kuhn_poker", "scenario.tasks=2", "run.episodes_per_task=3")
-            }
-        )
-        == 6
-    )
 
 
 def test_a_plan_carries_limits_options_and_the_cast() -> None:
@@ -203,11 +185,14 @@ def test_plans_are_made_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "tasks"),
-    [("dilemma", "7"), ("retail_scripted", "[4, 1, 9]"), ("retail_scripted", "null")],
+    ("source", "tasks", "repeats", "world"),
+    [
+        ("dilemma", "7", 1, ""),
+        ("dilemma", "7", 3, "here"),
+        ("retail_scripted", "[4, 1, 9]", 3, ""),
+        ("retail_scripted", "null", 1, "here"),
+    ],
 )
-@pytest.mark.parametrize("repeats", [1, 3])
-@pytest.mark.parametrize("world", ["", "here"])
 def test_ids_are_those_of_the_plans(source: str, tasks: str, repeats: int, world: str) -> None:
     words = [f"scenario.tasks={tasks}", f"run.episodes_per_task={repeats}"]
     config = load(source, words).config

@@ -14,7 +14,7 @@ from gem_ma.config.settings import NO_DEFAULT, Config, default_of
 from gem_ma.runs.store import result_digest
 from gem_ma.runs.store.names import changed_keys
 
-SHIPPED = ("referential_table", "kuhn_league", "retail_scripted", "dilemma")
+SHIPPED = ("kuhn_league", "retail_scripted")
 
 
 def leaves(values: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -23,7 +23,6 @@ from gem_ma.cli.main import main
 from gem_ma.config.loading import load, load_study
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
-from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Action, Turn
 from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.site import Site
@@ -38,7 +37,6 @@ from gem_ma.scores.studies import Cell, _passed, cell_of, score_of, study_summar
 from tests.command_line import SLOWLY, gem_ma, signalled
 from tests.plays import recorded
 
-ROOT = Path(__file__).resolve().parents[2]
 STUDY = """\
 # Who exploits whom.
 study: {repeats: 2}
@@ -160,11 +158,6 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
     ].startswith("who.yaml:1: extends: ")
 
 
-def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_ones() -> None:
-    study = load_study(ROOT / "configs" / "retail_matrix.yaml")
-    assert study.reference[0] == "careful" and len(study.cells) >= 10
-
-
 # -- refusals ------------------------------------------------------------------------------------
 
 
@@ -174,10 +167,6 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         (
             ("[first_legal, random_legal]", "[first_legl]"),
             "who.yaml:6: agents.player_0.behaviour: no behaviour is called 'first_legl'",
-        ),
-        (
-            ("{behaviour: random_legal}", "{behavior: random_legal}"),
-            "who.yaml:7: agents.player_1.behavior: unknown key (did you mean 'behaviour'?)",
         ),
         (
             ("agents.player_1:", "agents.player_2:"),
@@ -194,18 +183,6 @@ def test_the_shipped_matrix_is_a_study_of_the_careful_assistant_against_weaker_o
         (
             ("agents.player_1:", "agents:"),
             "who.yaml:6: grid.agents.player_0: another axis replaces the section",
-        ),
-        (
-            ("agents.player_1:", "agents.player_0.options:"),
-            "who.yaml:7: grid.agents.player_0.options: another axis replaces the section",
-        ),
-        (
-            ("{repeats: 2}", "{repets: 2}"),
-            "who.yaml:2: study.repets: unknown key (did you mean 'repeats'?)",
-        ),
-        (
-            ("{repeats: 2}", "{repeats: 0}"),
-            "who.yaml:2: study.repeats: should be greater than or equal to 1; got 0",
         ),
         (
             ("{repeats: 2}", "{design: gird}"),
@@ -373,7 +350,7 @@ _PLACES = (
 
 
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(key=st.sampled_from(_PLACES.split()), value=_VALUES)
 def test_a_mutated_study_is_read_or_refused_by_line_never_anything_else(
@@ -511,23 +488,6 @@ def test_an_interaction_is_what_row_and_column_do_not_explain() -> None:
         assert effects[row, column] == pytest.approx(mean - rows - columns + grand)
     assert summary["margins"]["m"]["r"]["a"]["mean"] == pytest.approx(0.7 + 0.02)
     assert one["units"] == 40
-
-
-def test_additive_cells_have_no_interaction_at_all() -> None:
-    means = {
-        names: 0.1 + 0.2 * i + 0.3 * j
-        for names, (i, j) in zip(
-            itertools.product("ab", "xy"), itertools.product((0, 1), (0, 1)), strict=True
-        )
-    }
-    cells = {
-        names: cell({"m": {(f"t/{task}", 0, 0): mean for task in range(30)}})
-        for names, mean in means.items()
-    }
-    (one,) = study_summary({"r": ("a", "b"), "c": ("x", "y")}, cells, ("a", "x"))["interactions"][
-        "m"
-    ]
-    assert [entry["effect"] for entry in one["cells"]] == [0.0, 0.0, 0.0, 0.0]
 
 
 def test_a_null_study_is_seldom_significant_after_adjustment() -> None:
@@ -684,12 +644,8 @@ def test_a_grid_that_grows_plays_the_new_cells_only(folder: Path) -> None:
 def test_a_stopped_or_killed_study_resumes_to_the_same_result(
     folder: Path, number: int, code: int
 ) -> None:
-    written(
-        folder,
-        STUDY.replace(
-            "kind: first_legal", "kind: {behaviour: slowly:Slow, options: {seconds: 0.02}}"
-        ),
-    )
+    slow = "kind: {behaviour: slowly:Slow, options: {seconds: 0.02}}"
+    written(folder, STUDY.replace("kind: first_legal", slow).replace("tasks: 12", "tasks: 6"))
     started = ("study", "who.yaml", "--out", "out", "-j", "1")
     got, _, _, err = signalled(
         *started, cwd=folder, number=number, ready=folder / "out" / "config.yaml"
@@ -711,8 +667,8 @@ def test_a_study_of_seats_says_who_is_good_in_its_population(folder: Path) -> No
 scenario: {id: kuhn_poker, tasks: 30}
 cross_play:
   population:
-    player_0: [random_legal, noisy_kuhn, first_legal]
-    player_1: [noisy_kuhn, random_legal, first_legal]
+    player_0: [random_legal, noisy_kuhn]
+    player_1: [noisy_kuhn, random_legal]
 """
     written(folder, text)
     done = gem_ma("study", "who.yaml", "--out", "out", cwd=folder)
@@ -755,7 +711,6 @@ agents: {user: retail_user}
             assert row["tasks"] == 6
     refused = gem_ma(*asked, "pass^5", cwd=folder)
     assert refused.returncode == 2 and "set study.repeats=5 or more" in refused.stderr
-    assert "no cell will have" in gem_ma(*asked, "pass^0", cwd=folder).stderr
 
 
 def test_a_task_that_lost_a_try_leaves_its_cell_without_a_number() -> None:
@@ -810,7 +765,6 @@ def test_a_cell_that_was_played_on_is_told_beside_the_numbers_of_then(folder: Pa
         pages.append(gem_ma("list", "studies", "--root", ".", cwd=folder).stderr)
         return ["played on since the cells were compared" in page for page in pages]
 
-    assert told() == [False] * 6
     found = json.loads((folder / "out" / "study.json").read_text())
     (cell, *_) = (one["run"] for one in found["cells"] if one["failed"])
     gem_ma("resume", f"out/{cell}", "--retry-failed", cwd=folder, REPAIRED="1")
@@ -1012,24 +966,6 @@ def test_a_study_shades_and_bounds_a_measure_as_its_scenario_declares_it(
     ) is rate
 
 
-def test_the_page_of_a_study_says_what_was_run(folder: Path) -> None:
-    done = gem_ma("study", "who.yaml", "--out", "out", "--quiet", cwd=folder)
-    assert done.returncode == 0
-    page = (folder / "out" / "report.html").read_text()
-    head = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page[page.index('<section id="facts">') :]))
-    stored = json.loads((folder / "out" / "study.json").read_text())
-    for told in (
-        "dilemma version",
-        "cells 4",
-        "96 ok / 0 failed",
-        "reference",
-        "seeds run",
-        "commit",
-        *stored["reference"].values(),
-    ):
-        assert told in head, told
-
-
 def test_names_of_cells_cannot_write_markup(tmp_path: Path) -> None:
     hostile = ('<img src=x onerror="alert(1)">', "</script><script>alert(2)</script>")
     page = write_study(
@@ -1042,7 +978,3 @@ def test_names_of_cells_cannot_write_markup(tmp_path: Path) -> None:
         "<img" not in page
         and "alert(2)</script>" not in page.replace("&lt;", "").split("<script", 1)[0]
     )
-
-
-def test_the_hooks_of_a_plain_scenario_are_none() -> None:
-    assert Judge.of(Scenario()) == Judge()
