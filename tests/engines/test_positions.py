@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "word": tiny.word_tokenizer,
     "byte": tiny.byte_tokenizer,
 }
-UNSEEN = 31  # plays, on other tasks and seeds than the measured ones
-HEARD = 1000  # texts of a tokenizer: more would take seconds and change its lengths little
+UNSEEN = 7  # plays, on other tasks than the measured ones
+HEARD = 300  # texts of a tokenizer: more would take seconds and change its lengths little
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,40 +48,21 @@ def few_tasks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def known() -> Callable[[str], list[str]]:
-    """What the tokenizers of a scenario have heard, once for all kinds."""
-    kept: dict[str, list[str]] = {}
-
-    def of(scenario: str) -> list[str]:
-        if scenario not in kept:
-            kept[scenario] = [*islice(tiny.texts(registry.make(scenario), 0), HEARD)]
-        return kept[scenario]
-
-    return of
-
-
-@cache
-def unseen(scenario: str) -> list[Any]:
-    """The talks of some plays, for all kinds."""
-    episodes = [asyncio.run(play(plan)) for plan in plans(registry.make(scenario), UNSEEN)]
-    assert all(episode.end.scored for episode in episodes)
-    return [talk for episode in episodes for talk in talks_of(episode)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scenario", sorted(registry.catalog("scenarios")))
-def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(
-    scenario: str, kind: str, known: Callable[[str], list[str]]
-) -> None:
+def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(scenario: str) -> None:
     """Sizes differ in their tokenizer alone, as far as the length of a talk goes; there are two
     kinds."""
-    played, tokenizer = registry.make(scenario), KINDS[kind](known(scenario))
-    chosen = Measured(played)(tokenizer)
-    chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
-    lengths = [length(chat, talk) for talk in unseen(scenario)]
-    assert max(lengths) * 1.25 <= chosen
-    assert LEAST <= chosen <= max(LEAST, 8 * max(lengths))
+    played = registry.make(scenario)
+    episodes = [asyncio.run(play(plan)) for plan in plans(played, UNSEEN)]
+    assert all(episode.end.scored for episode in episodes)
+    heard, measured = [*islice(tiny.texts(played, 0), HEARD)], Measured(played)
+    for kind in KINDS:
+        tokenizer = KINDS[kind](heard)
+        chosen = measured(tokenizer)
+        chat = Chat(tokenizer, frozenset({tokenizer.eos_token_id}))
+        longest = max(length(chat, talk) for episode in episodes for talk in talks_of(episode))
+        assert longest * 1.25 <= chosen, kind
+        assert LEAST <= chosen <= max(LEAST, 8 * longest), kind
 
 
 def test_all_sizes_have_a_tokenizer_of_these_kinds() -> None:
@@ -172,12 +152,14 @@ class Nothing(Played):
         yield
 
 
+GIVEN_UP = threading.Event()
+
+
 class Hanging(Played):
-    """Never gives the word back."""
+    """Does not give the word back."""
 
     def play(self, rng: Any, task: Any) -> Any:
-        while True:
-            time.sleep(0.01)
+        GIVEN_UP.wait()
         yield
 
 
@@ -187,8 +169,7 @@ class HangingLate(Played):
     def play(self, rng: Any, task: Any) -> Any:
         yield Ask({"a": "word"})
         yield Ask({"a": "word"})
-        while True:
-            time.sleep(0.01)
+        GIVEN_UP.wait()
 
 
 class Untasked(Played):
@@ -238,7 +219,11 @@ def test_any_scenario_gets_a_context(kind: type[Scenario]) -> None:
 def test_a_scenario_that_hangs_is_told_in_a_line_before_its_words_are_collected(
     kind: type[Scenario], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    GIVEN_UP.clear()
     monkeypatch.setattr(positions, "WAIT_S", 0.5)
-    with pytest.raises(ScenarioError, match=r"does not end within 0\.5 s") as refused:
-        Measured(kind())
+    try:
+        with pytest.raises(ScenarioError, match=r"does not end within 0\.5 s") as refused:
+            Measured(kind())
+    finally:
+        GIVEN_UP.set()
     assert "\n" not in str(refused.value)
