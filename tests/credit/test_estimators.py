@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from gem_ma.credit import estimators, turns
+from gem_ma.credit import turns
 from gem_ma.credit.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
 from gem_ma.credit.estimators.groups import by_group
 from gem_ma.credit.table import TurnTable
@@ -66,8 +64,8 @@ def test_each_agent_is_centred_by_itself_and_globally_only_on_request():
     assert rebn(table, key="agent") == pytest.approx(rebn(table, key=["agent"]))
 
 
-@pytest.mark.parametrize("value", [0.1, 0.9, 0.729, -0.1, 1 / 3, 0.6561])
-@pytest.mark.parametrize("size", [1, 2, 37, 64, 96, 256])
+@pytest.mark.parametrize("value", [0.1, 0.729, 1 / 3])
+@pytest.mark.parametrize("size", [1, 37, 256])
 def test_constant_returns_give_exact_zeros(value, size):
     for function in (rebn, grpo, dr_grpo, rloo):
         assert function(np.full(size, value, np.float32)).tolist() == [0.0] * size
@@ -165,23 +163,3 @@ def test_the_registry_gives_a_function_and_its_default_key():
     found = ESTIMATORS["rebn"]
     assert (found.function, found.key) == (rebn, ("policy", "scenario", "agent"))
     assert [name for name, one in ESTIMATORS.items() if one.stateful] == ["rae"]
-
-
-def test_rebn_keyed_by_turn_index_points_along_the_true_gradient_of_the_termination_example():
-    # exact frequencies in 64 episodes
-    copies = [(length, 64 // 2 ** min(length + 1, 6)) for length in range(7)]
-    episodes = [
-        played({"a": [1.0] * min(n, 6) + [0.0] * (n < 6)}, seed)
-        for seed, n in enumerate(
-            itertools.chain.from_iterable([length] * many for length, many in copies)
-        )
-    ]
-    table = table_of(*episodes)
-    went_on = table.reward == 1.0
-    assert len(episodes) == 64
-    for k in range(6):
-        rows = table.k == k
-        values = estimators.rebn(table, key=["agent", "k"])[rows]
-        expected = (table.ret[rows] - table.ret[rows].mean()) / table.ret[rows].std()
-        assert values == pytest.approx(expected, abs=1e-6)
-        assert values[went_on[rows]].mean() > 0 > values[~went_on[rows]].mean()

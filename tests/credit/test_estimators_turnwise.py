@@ -9,13 +9,12 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.credit import turns
 from gem_ma.credit.estimators import (
     agent_norm,
-    at_grpo,
     c3,
     estimate,
     gae,
@@ -113,6 +112,7 @@ def test_lengths_that_do_not_fit_are_named():
         gae([1, 2, 3], [1, 2, 3])
 
 
+@settings(max_examples=30)
 @given(PLAYS, st.sampled_from([1.0, 0.9]), st.sampled_from([0.0, 0.5, 0.95, 1.0]))
 def test_the_table_gives_what_the_arrays_give(plays, gamma, lam):
     table = random_table(plays, gamma, valued=True)
@@ -145,6 +145,7 @@ def test_a_turn_of_another_policy_is_bridged():
     assert raw_gae(table.take([0, 2]), gamma=0.5, lam=0.8) == pytest.approx([first, last])
 
 
+@settings(max_examples=30)
 @given(PLAYS)
 def test_lambda_one_without_values_is_the_return_and_lambda_zero_the_reward(plays):
     table = random_table(plays)
@@ -171,26 +172,6 @@ def test_agent_norm_counts_an_episode_once_per_turn():
     assert agent_norm(table) == pytest.approx(
         [(v - fmean(values)) / pstdev(values) for v in values]
     )
-
-
-@given(PLAYS)
-def test_turn_index_groups_against_a_slow_loop(plays):
-    table = random_table(plays)
-    for function, column in ((turn_grpo, table.ret), (at_grpo, table.reward)):
-        found = function(table)
-        for n in range(len(table)):
-            mine = [
-                column[m]
-                for m in range(len(table))
-                if (table.agent[m], table.k[m]) == (table.agent[n], table.k[n])
-            ]
-            spread_of = pstdev(mine)
-            expected = (
-                (column[n] - fmean(mine)) / (spread_of + 1e-6)
-                if max(mine) - min(mine) >= 1e-8 and spread_of >= 1e-8
-                else 0.0
-            )
-            assert found[n] == pytest.approx(expected, abs=1e-6)
 
 
 def test_two_turns_of_one_episode_get_different_advantages():
