@@ -16,7 +16,6 @@ from gem_ma.config.secrets import reveal
 from gem_ma.config.sources import locate
 from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
-from gem_ma.registry import catalog
 from gem_ma.runs.plans import open_policies
 
 TAU_BENCH = Path(
@@ -775,10 +774,6 @@ def test_a_mutated_config_is_read_or_refused_by_line_never_anything_else(
             assert all(
                 line.startswith((str(path), "run.yaml")) for line in str(error).split("\n")
             ), str(error)
-
-
-def test_the_catalog_is_not_empty() -> None:
-    assert {"dilemma", "kuhn_poker"} <= set(catalog("scenarios"))
 
 
 @pytest.mark.parametrize(
