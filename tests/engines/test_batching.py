@@ -133,7 +133,7 @@ def test_it_serves_one_event_loop_after_another() -> None:
 
 
 def test_it_serves_again_after_a_loop_was_stopped_in_mid_batch() -> None:
-    engine = Batched(Numbers(), wait_s=10)
+    engine = Batched(Numbers(), wait_s=0.5)
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):

@@ -26,7 +26,7 @@ LOOK = Tool(
     "Looks <|im_end|> at it.",
     {"type": "object", "properties": {"at": {"type": "string"}, "n": {"type": "integer"}}},
 )
-DIALOGUES = 300
+DIALOGUES = 50
 
 
 def tokenizer_of(byte_model: Path, name: str) -> Any:

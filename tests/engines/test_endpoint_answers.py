@@ -159,9 +159,7 @@ def test_a_full_window_without_an_answer_is_an_overflow(reason: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    "finish", ["error", "abort", "insufficient_system_resource", "banana", "", 3, {"type": "stop"}]
-)
+@pytest.mark.parametrize("finish", ["error", "banana", "", {"type": "stop"}])
 def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(
     finish: Any, stream: bool
 ) -> None:
@@ -194,13 +192,10 @@ def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_who
 
 ERRORS = [
     {"code": 502, "message": "upstream"},
-    {"code": 400, "message": "x"},
     {"code": "401"},
     {"message": "m"},
     "busy",
-    {"code": 404},
     [1],
-    True,
 ]
 
 
@@ -277,9 +272,9 @@ def test_a_stream_that_never_says_how_it_ended_was_cut(done: bool) -> None:
 # -- second replies ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("late_s", [0.0, 0.01, 0.1])
-@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(
+    "stream, late_s, status", [(False, 0.0, 200), (True, 0.01, 200), (False, 0.1, 500)]
+)
 def test_a_reply_that_nobody_asked_for_answers_nothing(
     stream: bool, late_s: float, status: int
 ) -> None:

@@ -55,8 +55,7 @@ def policy_of(run: str = "out") -> dict[str, Any]:
 # -- the environment -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", endpoint.ADDRESSES)
-@pytest.mark.parametrize("key", ["", KEY])
+@pytest.mark.parametrize("name, key", [*zip(endpoint.ADDRESSES, ("", KEY), strict=True)])
 def test_the_environment_says_where_openai_is_and_the_record_keeps_it(
     name: str,
     key: str,
@@ -139,16 +138,18 @@ def test_the_address_is_the_one_that_openai_s_own_client_takes(
 
 # -- the command line ----------------------------------------------------------------------------
 
-BOTH = ("check", "dilemma", "--player-0", "openai/a", "--player-1", "openai/b", "-n", 1)
+BOTH = ("run", "dilemma", "scenario.rounds=1", "-n", 1, "--quiet")
+BOTH += ("--player-0", "openai/a", "--player-1", "openai/b")
 
 
 def test_an_address_is_for_all_seats_or_for_one(command: Command) -> None:
-    with FaultServer(lambda asked: says("ok")) as one, FaultServer(lambda _: says("ok")) as other:
-        assert command(*BOTH, "--base-url", one.url)[0] == 0
-        assert [asked.body["model"] for asked in one.asked] == ["a", "b"]
+    answer = says("cooperate")
+    with FaultServer([answer]) as one, FaultServer([answer]) as other:
+        assert command(*BOTH, "--out", "one", "--base-url", one.url)[0] == 0
+        assert sorted(asked.body["model"] for asked in one.asked) == ["a", "b"]
         # the one of a seat goes before that of all, in whatever order, and by either spelling
         addresses = ("--base-url", f"player-1={other.url}", f"--base-url={one.url}")
-        assert command(*BOTH, *addresses)[0] == 0
+        assert command(*BOTH, "--out", "two", *addresses)[0] == 0
         assert [asked.body["model"] for asked in (*one.asked[2:], *other.asked)] == ["a", "b"]
 
 

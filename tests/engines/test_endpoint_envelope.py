@@ -300,7 +300,7 @@ def test_a_key_is_hidden_however_software_spells_it(name: str) -> None:
     assert HIDDEN in got and len(left) <= (12 if name.startswith("base64") else 8), got
 
 
-@pytest.mark.parametrize("room", range(130, 210, 7))
+@pytest.mark.parametrize("room", range(130, 210, 11))
 def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
     filling = "x " * (room // 2)
     call = {"id": "c", "function": {"name": "f", "arguments": "{" + filling + KEY}}
@@ -344,7 +344,7 @@ def test_what_is_read_fast_is_read_as_the_strict_decoder_does() -> None:
         '{"a":' + "[" * 96 + "]" * 96 + "}",
     ]
     fast = 0
-    for number in range(20_000):
+    for number in range(7_000):
         text = wholes[number % len(wholes)]
         for _ in range(rng.randrange(3)):
             place = rng.randrange(len(text))
@@ -355,4 +355,4 @@ def test_what_is_read_fast_is_read_as_the_strict_decoder_does() -> None:
             fast += 1
             assert repr(read_fast) == repr(_DECODER.decode(text)), text
             assert not depth_exceeds(read_fast, DEEPEST)
-    assert fast > 1000
+    assert fast > 300

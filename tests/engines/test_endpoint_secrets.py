@@ -210,13 +210,8 @@ policies: {{main: {{model: openai/m, base_url: "{url}", api_key_env: MY_KEY, max
     [
         "choices",
         "cooperate",
-        "ollama",
-        "lm-studio",
         "content",
-        "finish_reason",
         "m",
-        "EMPTY",
-        "assistant",
         "sk-1234",
     ],
 )
@@ -250,10 +245,7 @@ def test_a_key_is_hidden_wherever_it_stands_and_a_short_one_nowhere(
 @pytest.mark.parametrize(
     "key, run",
     [
-        *(
-            (KEY, run)
-            for run in ("\\", "%25", KEY[:-1], KEY[:8], f"{KEY[:8]}\\", "s", "\\u0073", "%73")
-        ),
+        *((KEY, run) for run in ("\\", "%25", KEY[:-1], f"{KEY[:8]}\\", "\\u0073")),
         ("a1b2c3d4e5f6g7h-", "a1b2c3d4e5f6g7h-"),  # whole keys, the last in front of a letter
     ],
 )
@@ -302,8 +294,7 @@ def refused(tmp_path: Path, text: str, *overrides: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("key", ["k1", KEY])
+@pytest.mark.parametrize("name, key", [("api_key", "k1"), *((name, KEY) for name in NAMES)])
 def test_a_secret_that_is_written_is_refused_in_one_line_with_the_way_out(
     tmp_path: Path, name: str, key: str
 ) -> None:

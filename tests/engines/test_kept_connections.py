@@ -212,8 +212,7 @@ def test_whatever_comes_of_a_second_request_it_gets_its_own_answer(name: str) ->
     assert [sent.count(text) for text in "0123"] == [1 + len(one.attempts) for one in got]
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 0.05])
-@pytest.mark.parametrize("late_s", [0.0, 0.02])
+@pytest.mark.parametrize("late_s, pause_s", [(0.0, 0.0), (0.02, 0.05)])
 @pytest.mark.parametrize(
     "what",
     [

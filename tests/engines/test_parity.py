@@ -28,7 +28,7 @@ from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 
 DTYPES = ("float32", "bfloat16")
-TEXTS = tuple(f"Your card is {card}. " * times for card in "JQK" for times in (1, 4, 9))
+TEXTS = tuple(f"Your card is {card}. " * times for card in "JQK" for times in (1, 2, 4))
 
 
 def opened(
@@ -61,9 +61,10 @@ def move(learner: TorchLearner, by: float = 0.1) -> dict[str, Any]:
     return before
 
 
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype, lora, apart",
+    [("float32", False, True), ("bfloat16", False, False), ("bfloat16", True, True)],
+)
 def test_rounding_is_no_fault(dtype: str, lora: bool, apart: bool, byte_model: Path) -> None:
     _, learner = opened(byte_model, dtype, lora, apart=apart)
     for number in range(3):
@@ -120,8 +121,13 @@ FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype, fault",
+    [
+        *(("bfloat16", fault) for fault in FAULTS),
+        *(("float32", fault) for fault in ("one layer off", "stale cache", "another temperature")),
+    ],
+)
 def test_each_fault_is_found_at_the_first_publish(
     dtype: str, fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +216,7 @@ def test_a_fault_far_below_rounding_is_found(
         learner.publish()
 
 
-@pytest.mark.parametrize("fault", SMALL)
+@pytest.mark.parametrize("fault", ["stale cache", "another head", "one layer off"])
 def test_a_glance_finds_it_too_at_the_next_publish(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,8 +292,7 @@ def test_weights_that_are_changed_unseen_make_a_cache_stale(dtype: str, byte_mod
         learner.publish()
 
 
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype, lora", [("float32", False), ("bfloat16", True)])
 def test_plays_between_updates_stop_no_publish(dtype: str, lora: bool, byte_model: Path) -> None:
     """The optimiser writes float32 weights by a kernel of its own, which torch does not count."""
     engine, learner = opened(byte_model, dtype, lora)
@@ -381,8 +386,7 @@ def test_a_machine_that_does_not_repeat_itself_stops_nobody(
     assert learner.publish()["parity_share"] < 1 and not learner.repeats
 
 
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype, lora", [("float32", False), ("bfloat16", True)])
 def test_a_sampler_of_this_process_is_compared_bit_for_bit(
     dtype: str, lora: bool, byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,14 +454,14 @@ def noise() -> float:
     return parity.unit(parity.evened(sampled - scored, scored), "bfloat16")
 
 
-@pytest.mark.parametrize("tokens, reply", [(128, 16), (128, 1), (4000, 1), (4000, 40)])
-def test_heavy_tailed_noise_of_the_measured_size_passes_a_thousand_times(
+@pytest.mark.parametrize("tokens, reply", [(128, 16), (128, 1), (4000, 40)])
+def test_heavy_tailed_noise_of_the_measured_size_passes_hundreds_of_times(
     tokens: int, reply: int
 ) -> None:
     bound = parity.SAME * noise()
     found = [
         parity.gap(*noisy(seed, tokens, reply=reply), bound, "bfloat16").share
-        for seed in range(1000 if tokens == 128 else 100)
+        for seed in range(400 if tokens == 128 else 50)
     ]
     assert max(found) < 1
 
@@ -534,8 +538,8 @@ def test_a_step_that_was_not_taken_is_found_below_the_rounding_of_a_token() -> N
     assert np.median([stepped(seed, 1.0, 1.8, 512) for seed in range(100)]) > 1
 
 
-@pytest.mark.parametrize("units", [0.0, 0.1, 1.8, 50.0])
-@pytest.mark.parametrize("tokens", [32, 64, 512])
+@pytest.mark.parametrize("units", [0.0, 1.8, 50.0])
+@pytest.mark.parametrize("tokens", [32, 512])
 def test_noise_is_no_lag(tokens: int, units: float) -> None:
     assert max(stepped(seed, 0.0, units, tokens) for seed in range(300)) < 1
 
