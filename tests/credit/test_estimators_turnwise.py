@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import turns
 from gem_ma.credit.estimators import (
-    agent_norm,
     c3,
     estimate,
     gae,
@@ -24,8 +22,6 @@ from gem_ma.credit.estimators import (
     shaped,
     spread,
     turn_credit,
-    turn_gae,
-    turn_grpo,
 )
 from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
@@ -153,32 +149,7 @@ def test_lambda_one_without_values_is_the_return_and_lambda_zero_the_reward(play
     assert raw_gae(table, lam=0.0) == pytest.approx(table.reward, abs=1e-9)
 
 
-def test_what_training_gets_is_normalised_per_agent():
-    table = table_of(
-        played({"a": [("x", 1.0)], "b": [("x", 100.0)]}, 0),
-        played({"a": [("x", 3.0)], "b": [("x", 300.0)]}, 1),
-    )
-    assert turn_gae(table) == pytest.approx([-1, -1, 1, 1])
-
-
 # -- groups --------------------------------------------------------------------------------------
-
-
-def test_agent_norm_counts_an_episode_once_per_turn():
-    table = table_of(
-        played({"a": [("x", 0.0), ("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0)]}, 1)
-    )
-    values = [1, 1, 1, 0]
-    assert agent_norm(table) == pytest.approx(
-        [(v - fmean(values)) / pstdev(values) for v in values]
-    )
-
-
-def test_two_turns_of_one_episode_get_different_advantages():
-    table = table_of(
-        played({"a": [("x", 1.0), ("x", 0.0)]}, 0), played({"a": [("y", 0.0), ("x", 0.0)]}, 1)
-    )
-    assert turn_grpo(table).round(3).tolist() == [1, 0, -1, 0]
 
 
 def test_anchor_states_compare_turns_from_the_same_view_and_are_silent_where_there_is_one():

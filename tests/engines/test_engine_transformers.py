@@ -126,38 +126,44 @@ def test_the_global_random_stream_is_neither_read_nor_moved(engine: Transformers
     assert engine.sample_batch([request()]) == first
 
 
-def test_first_tokens_are_drawn_in_proportion_to_their_probabilities(engine: Transformers) -> None:
-    count = 3000
-    replies = engine.sample_batch([request(seed=seed, max_tokens=1) for seed in range(count)])
-    drawn = Counter(reply.token_ids[0] for reply in replies)
+@pytest.fixture(scope="module")
+def free(engine: Transformers) -> tuple[Counter[int], dict[int, float]]:
+    """First tokens of many draws: how often each came, and its probability."""
+    replies = engine.sample_batch([request(seed=seed, max_tokens=1) for seed in range(3000)])
     probability = {reply.token_ids[0]: math.exp(reply.logprobs[0]) for reply in replies}
+    return Counter(reply.token_ids[0] for reply in replies), probability
+
+
+def test_first_tokens_are_drawn_in_proportion_to_their_probabilities(
+    free: tuple[Counter[int], dict[int, float]],
+) -> None:
+    drawn, probability = free
+    count = drawn.total()
     for token, hits in drawn.items():
         p = probability[token]
         assert abs(hits / count - p) < 5 * math.sqrt(p * (1 - p) / count)
     assert sum(probability.values()) > 0.99  # nearly every token has been seen
 
 
-def test_top_k_keeps_the_likeliest_and_renormalises(engine: Transformers) -> None:
-    free = {
-        r.token_ids[0]: math.exp(r.logprobs[0])
-        for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])
-    }
-    best = sorted(free, key=lambda token: -free[token])[:3]
+def test_top_k_keeps_the_likeliest_and_renormalises(
+    engine: Transformers, free: tuple[Counter[int], dict[int, float]]
+) -> None:
+    chance = free[1]
+    best = sorted(chance, key=lambda token: -chance[token])[:3]
     kept = engine.sample_batch([request(seed=s, max_tokens=1, top_k=3) for s in range(200)])
     assert {r.token_ids[0] for r in kept} == set(best)
     for reply in kept:
         assert math.exp(reply.logprobs[0]) == pytest.approx(
-            free[reply.token_ids[0]] / sum(free[token] for token in best), rel=1e-4
+            chance[reply.token_ids[0]] / sum(chance[token] for token in best), rel=1e-4
         )
 
 
-def test_top_p_keeps_the_smallest_set_that_reaches_it(engine: Transformers) -> None:
-    free = {
-        r.token_ids[0]: math.exp(r.logprobs[0])
-        for r in engine.sample_batch([request(seed=s, max_tokens=1) for s in range(2000)])
-    }
-    order = sorted(free, key=lambda token: -free[token])
-    sums = list(itertools.accumulate(free[token] for token in order))
+def test_top_p_keeps_the_smallest_set_that_reaches_it(
+    engine: Transformers, free: tuple[Counter[int], dict[int, float]]
+) -> None:
+    chance = free[1]
+    order = sorted(chance, key=lambda token: -chance[token])
+    sums = list(itertools.accumulate(chance[token] for token in order))
     best = order[: 1 + next(at for at, mass in enumerate(sums) if mass >= 0.3)]
     kept = engine.sample_batch([request(seed=s, max_tokens=1, top_p=0.3) for s in range(300)])
     assert {r.token_ids[0] for r in kept} == set(best)

@@ -87,14 +87,14 @@ def facts(calls: tuple[ToolCall, ...]) -> list[Any]:
     return [(call.name, call.arguments) for call in calls]
 
 
-@pytest.mark.parametrize("name", NEWER)
+@pytest.mark.parametrize("name", ALL)
 def test_the_format_is_the_one_that_reads_what_the_template_writes(
     chats: dict[str, Chat], name: str
 ) -> None:
     chat = chats[name]
     assert (chat.tool_format, chat.template.ways[0].write is None) == (
-        NEWER[name].tool_format,
-        NEWER[name].native,
+        ALL[name].tool_format,
+        ALL[name].native,
     )
     assert chat.continues
 
