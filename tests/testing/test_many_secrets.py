@@ -10,6 +10,7 @@ from gem_ma.kernel.errors import ConformanceError
 from gem_ma.testing.report import RULES
 
 REST = tuple(rule for rule in RULES if rule not in (4, 7, 11))
+SEEDS = (0,)  # the deals that are exchanged are 400 whatever is played besides
 
 
 class Wolves(Scenario):
@@ -121,7 +122,7 @@ def findings(kind, leak):
     scenario = kind()
     scenario.leak = leak
     try:
-        report = check_scenario(scenario, skip=REST)
+        report = check_scenario(scenario, skip=REST, seeds=SEEDS)
     except ConformanceError as error:
         return [finding for finding in error.findings if finding.rule == 4], error.findings
     assert 4 in report.passed, report.untested
@@ -192,12 +193,12 @@ def test_a_leak_is_found_in_every_seeding():
     scenario = Wolves()
     scenario.leak = "dead"
     deal = scenario.deal
-    for salt in range(3):
+    for salt in range(2):
         scenario.deal = lambda rng, task, salt=salt: deal(
             random.Random(f"{salt}/{rng.getrandbits(32)}"), task
         )
         with pytest.raises(ConformanceError) as caught:
-            check_scenario(scenario, skip=REST)
+            check_scenario(scenario, skip=REST, seeds=SEEDS)
         assert any(finding.rule == 4 for finding in caught.value.findings)
 
 
