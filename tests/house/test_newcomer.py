@@ -67,53 +67,8 @@ def test_from_the_demo_to_a_compared_run_in_a_browser(here: Path) -> None:
     assert viewer.wait(timeout=30) in (0, 130)
 
 
-POTLUCK = '''
-from gem_ma import Ask, Reward, Scenario, Tell
-
-DISHES = ("bread", "soup", "cake")
-
-
-class Potluck(Scenario):
-    """Five friends bring a dish each, one after the other; all eat well where the dishes differ."""
-
-    agents = ("ann", "bob", "cat", "dan", "eve")
-    ends_within = 5
-
-    def deal(self, rng, task):
-        return {agent: rng.choice(DISHES) for agent in self.agents}
-
-    def play(self, rng, task):
-        likes = self.deal(rng, task)
-        yield Tell({agent: f"You like {likes[agent]} best." for agent in self.agents})
-        brought = []
-        for agent in self.agents:
-            table = ", ".join(brought) or "nothing"
-            ask = {agent: f"On the table: {table}. What do you bring?"}
-            said = yield Ask(ask, legal=DISHES)
-            brought.append(said[agent].parsed or "nothing")
-        for agent in self.agents:
-            paid = len(set(brought)) / 3 + float(likes[agent] in brought)
-            yield Reward({agent: paid}, why="dinner")
-'''
-
-
 def test_who_learns_alone_begins_with_a_higher_rate(here: Path) -> None:
     for scenario, rate in (("hanoi", 0.5), ("kuhn_poker", 0.1)):
         typed(here, "new", "config", scenario, "--scenario", scenario, "--learns", "all")
         learning = load(here / f"{scenario}.yaml").config.train
         assert learning is not None and learning.lr == rate
-
-
-@pytest.mark.long
-def test_a_world_of_five_agents_is_checked_and_learned_in_three_commands(here: Path) -> None:
-    (here / "potluck.py").write_text(POTLUCK, encoding="utf-8")
-    assert "13 of 13 rules kept" in typed(here, "check", "potluck.py")
-    typed(here, "new", "config", "potluck", "--scenario", "potluck.py", "--learns", "all")
-    text = (here / "potluck.yaml").read_text(encoding="utf-8")
-    # one line for all five, as for 64
-    assert "all 5 agents of potluck.py learn" in text and "ann" not in text
-    ends = ("train.steps=20", "run.baselines=false", "--json", "--quiet")
-    learned = json.loads(typed(here, "train", "potluck.yaml", *ends))
-    assert learned["changed"] == ["ann", "bob", "cat", "dan", "eve"]
-    paid = [learned[when]["sampled"]["return"] for when in ("before", "after")]
-    assert all(paid[1][agent] > paid[0][agent] + 0.1 for agent in paid[0])
