@@ -31,93 +31,101 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+REFUSED = [
+    (
+        "estimator: {name: rebnn}",
+        "train.estimator.name: no estimator is called 'rebnn' (did you mean 'rebn'?)",
+    ),
+    ("estimator: {key: [agent, kk]}", "train.estimator.key: no column is called 'kk'"),
+    (
+        "estimator: {name: rae, options: {decay: 2}}",
+        "train.estimator.options.decay: wants a number in 0..1; got 2",
+    ),
+    (
+        "estimator: {name: turn_credit, options: {decay: -1}}",
+        "train.estimator.options.decay: wants a number in 0..1; got -1",
+    ),
+    (
+        "estimator: {name: rae, options: {first: 3}}",
+        "train.estimator.options.first: wants true or false; got 3",
+    ),
+    (
+        "estimator: {name: rae, options: {decay: true}}",
+        "train.estimator.options.decay: wants a number; got True",
+    ),
+    (
+        "estimator: {name: gigpo, key: [task], options: {weight: -1}}",
+        "train.estimator.options.weight: wants 0 or more; got -1",
+    ),
+    (
+        "estimator: {name: grpo, key: [task], options: {ddof: 7}}",
+        "train.estimator.options.ddof: wants 0 (population) or 1 (sample); got 7",
+    ),
+    (
+        "estimator: {name: magrpo}\n  group_size: 4",
+        "train.estimator.name: magrpo compares what was done in one state, and without",
+    ),
+    (
+        "estimator: {name: mt_grpo, options: {turn_weight: -1}, key: [agent]}",
+        "train.estimator.options.turn_weight: wants 0 or more; got -1",
+    ),
+    ("estimator: {key: [3]}", "train.estimator.key[0]: wants text; got 3"),
+    (
+        "per_policy: {main: {estimator: {name: rebnn}}}",
+        "train.per_policy.main.estimator.name: no estimator is called 'rebnn'",
+    ),
+    (
+        "per_policy: {main: {loss: {clip: -1}}}",
+        "train.per_policy.main.loss.clip: should be greater than 0; got -1",
+    ),
+    (
+        "per_policy: {main: {credit: {rule: own-step}}}",
+        "train.per_policy.main.credit.rule: wants until_next_turn, own_step,",
+    ),
+    (
+        "alternate: {other: 2}",
+        "train.alternate.other: no policy of train.policies has this name",
+    ),
+    ("log: [tensorbord]", "train.log: no tracker is called 'tensorbord'"),
+    (
+        "credit: {gamma: {player_1: 0.9}}",
+        "train.credit.gamma: gamma names no value for agent 'player_0'",
+    ),
+    ("credit: {team: []}", "train.credit.team: names no agent"),
+    ("credit: {team: [player_0, player_0]}", "train.credit.team: names an agent twice"),
+    ("group_size: 3", "train.group_size: 4 episodes cannot be divided into groups of 3"),
+    (
+        "opponents: {latest: 0.5, anchors: {nobody: 0.5}}",
+        "train.opponents.anchors.nobody: no behaviour is called 'nobody'",
+    ),
+    (
+        "policies.main.temperature=0",
+        "policies.main.temperature: a learned policy is sampled with temperature above 0",
+    ),
+    (
+        "policies.main.top_p=0.5",
+        "policies.main.top_p: a learned policy is sampled with temperature above 0, top_p 1 and",
+    ),
+    ("policies.main.top_k=3", "policies.main.top_k: "),
+    (
+        "evaluate.seed=4611686018427387901",
+        "evaluate.seed: must lie below 4611686018427387904, where training seeds begin",
+    ),
+    ("evaluate.seed=-1", "evaluate.seed: should be greater than or equal to 0"),
+    ("train.policies=[main,main]", "train.policies: names 'main' twice"),
+    ("estimator: {name: grpo}", "share a start"),
+    (
+        "estimator: {options: {lam: .5}}",
+        "train.estimator.options.lam: rebn has no such option; it has none",
+    ),
+]
+
+
+# both commands ask the same function: each takes every second case
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (
-            "estimator: {name: rebnn}",
-            "train.estimator.name: no estimator is called 'rebnn' (did you mean 'rebn'?)",
-        ),
-        ("estimator: {key: [agent, kk]}", "train.estimator.key: no column is called 'kk'"),
-        (
-            "estimator: {name: rae, options: {decay: 2}}",
-            "train.estimator.options.decay: wants a number in 0..1; got 2",
-        ),
-        (
-            "estimator: {name: turn_credit, options: {decay: -1}}",
-            "train.estimator.options.decay: wants a number in 0..1; got -1",
-        ),
-        (
-            "estimator: {name: rae, options: {first: 3}}",
-            "train.estimator.options.first: wants true or false; got 3",
-        ),
-        (
-            "estimator: {name: rae, options: {decay: true}}",
-            "train.estimator.options.decay: wants a number; got True",
-        ),
-        (
-            "estimator: {name: gigpo, key: [task], options: {weight: -1}}",
-            "train.estimator.options.weight: wants 0 or more; got -1",
-        ),
-        (
-            "estimator: {name: grpo, key: [task], options: {ddof: 7}}",
-            "train.estimator.options.ddof: wants 0 (population) or 1 (sample); got 7",
-        ),
-        (
-            "estimator: {name: magrpo}\n  group_size: 4",
-            "train.estimator.name: magrpo compares what was done in one state, and without",
-        ),
-        (
-            "estimator: {name: mt_grpo, options: {turn_weight: -1}, key: [agent]}",
-            "train.estimator.options.turn_weight: wants 0 or more; got -1",
-        ),
-        ("estimator: {key: [3]}", "train.estimator.key[0]: wants text; got 3"),
-        (
-            "per_policy: {main: {estimator: {name: rebnn}}}",
-            "train.per_policy.main.estimator.name: no estimator is called 'rebnn'",
-        ),
-        (
-            "per_policy: {main: {loss: {clip: -1}}}",
-            "train.per_policy.main.loss.clip: should be greater than 0; got -1",
-        ),
-        (
-            "per_policy: {main: {credit: {rule: own-step}}}",
-            "train.per_policy.main.credit.rule: wants until_next_turn, own_step,",
-        ),
-        (
-            "alternate: {other: 2}",
-            "train.alternate.other: no policy of train.policies has this name",
-        ),
-        ("log: [tensorbord]", "train.log: no tracker is called 'tensorbord'"),
-        (
-            "credit: {gamma: {player_1: 0.9}}",
-            "train.credit.gamma: gamma names no value for agent 'player_0'",
-        ),
-        ("credit: {team: []}", "train.credit.team: names no agent"),
-        ("credit: {team: [player_0, player_0]}", "train.credit.team: names an agent twice"),
-        ("group_size: 3", "train.group_size: 4 episodes cannot be divided into groups of 3"),
-        (
-            "opponents: {latest: 0.5, anchors: {nobody: 0.5}}",
-            "train.opponents.anchors.nobody: no behaviour is called 'nobody'",
-        ),
-        (
-            "policies.main.temperature=0",
-            "policies.main.temperature: a learned policy is sampled with temperature above 0",
-        ),
-        (
-            "policies.main.top_p=0.5",
-            "policies.main.top_p: a learned policy is sampled with temperature above 0, top_p 1 and",
-        ),
-        ("policies.main.top_k=3", "policies.main.top_k: "),
-        (
-            "evaluate.seed=4611686018427387901",
-            "evaluate.seed: must lie below 4611686018427387904, where training seeds begin",
-        ),
-        ("evaluate.seed=-1", "evaluate.seed: should be greater than or equal to 0"),
-        ("train.policies=[main,main]", "train.policies: names 'main' twice"),
-    ],
+    ("line", "said", "command"),
+    [(*case, ("train", "check")[number % 2]) for number, case in enumerate(REFUSED)],
 )
-@pytest.mark.parametrize("command", ["train", "check"])
 def test_what_training_refuses_is_one_line_with_its_place_and_leaves_no_folder(
     folder, capsys, command, line, said
 ):

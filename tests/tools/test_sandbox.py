@@ -652,8 +652,16 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("after", ["", "while True: pass", "os._exit(0)"])
-@pytest.mark.parametrize("name", FORGED)
+# what ends late, or at once, does so whatever it has written
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        *((name, "") for name in FORGED),
+        ("a late one", "while True: pass"),
+        ("nothing", "os._exit(0)"),
+        ("a flood", "os._exit(0)"),
+    ],
+)
 def test_code_that_writes_to_whatever_is_open_speaks_for_itself_alone(
     name: str, after: str
 ) -> None:
