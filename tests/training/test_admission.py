@@ -148,7 +148,6 @@ def test_rollouts_share_their_places_and_a_gate_waits_for_nobody_who_has_none(ba
 
 SHAPES = {
     "one step ahead": ("train.overlap=1",),
-    "two": ("train.overlap=2",),
     "more than there are": ("train.overlap=9",),
     "forks": (
         "train.overlap=2",

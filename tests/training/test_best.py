@@ -46,8 +46,9 @@ def weights(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-@pytest.mark.parametrize("measure", ["nash_conv", "sampled.return.player_0"])
-@pytest.mark.parametrize("words", [(), ("train.overlap=2",)], ids=["plain", "overlap"])
+@pytest.mark.parametrize(
+    ("measure", "words"), [("nash_conv", ("train.overlap=2",)), ("sampled.return.player_0", ())]
+)
 def test_the_best_exam_is_kept_with_the_weights_of_its_step(tmp_path, measure, words):
     best = f"train.checkpoints.best={measure}"
     summary = trained(tmp_path / "whole", best, *words)

@@ -85,7 +85,6 @@ KEPT = {
     (): [0, 1, 2, 3, 4, 5, 6],
     ("keep: 1",): [6],
     ("keep: 2",): [5, 6],
-    ("keep: 99",): [0, 1, 2, 3, 4, 5, 6],
     ("keep: 1", "every: 3"): [0, 3, 6],
     ("every: 3",): [0, 1, 2, 3, 4, 5, 6],
 }
@@ -124,8 +123,9 @@ def test_newer_checkpoints_than_the_one_just_written_stay(tmp_path: Path) -> Non
 # -- lost lines ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["episodes.jsonl", "metrics.jsonl"])
-@pytest.mark.parametrize("left", [0.35, 0.6, 0.75])
+@pytest.mark.parametrize(
+    ("name", "left"), [("episodes.jsonl", 0.35), ("episodes.jsonl", 0.75), ("metrics.jsonl", 0.6)]
+)
 def test_a_record_that_lost_lines_falls_back_to_a_checkpoint_that_fits(
     name: str, left: float, whole: Path, tmp_path: Path
 ) -> None:

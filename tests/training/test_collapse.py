@@ -332,7 +332,7 @@ FAST = ("train.steps=40", "train.lr=400.0", "train.lr_final=1.0", "train.loss.en
 
 
 def test_a_learning_rate_that_is_too_high_is_told(tmp_path):
-    trained(tmp_path / "warn", kuhn(*FAST))
+    trained(tmp_path / "warn", kuhn(*FAST, "train.steps=6"))
     told = alarms(tmp_path / "warn")
     assert told[0]["signal"] == "entropy" and told[0]["step"] <= 5
 
@@ -456,7 +456,7 @@ def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
 
 
 def test_off_measures_nothing(tmp_path):
-    summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=6", "train.on_collapse=off"))
+    summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=3", "train.on_collapse=off"))
     assert alarms(tmp_path / "run") == [] and "first_share" not in summary["after"]
 
 

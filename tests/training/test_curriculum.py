@@ -110,7 +110,7 @@ class SlowLoop:
         return names[task], why, self.estimate(names[task], step)
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("ahead", [0, 2])
 def test_tasks_are_those_of_a_slow_loop_over_the_record(tmp_path: Path, ahead: int) -> None:
     how = {"explore": 0.25}
     settings = locks(curriculum=how, steps=8, episodes=16, overlap=ahead)
@@ -195,15 +195,9 @@ def test_where_most_tasks_teach_nothing_it_learns_faster() -> None:
 # -- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "line"),
-    [
-        ("{explore: 1}", "explore"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_refused(value: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=line):
-        config.load("guess_number_table", [f"train.curriculum={value}"])
+def test_a_value_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigError, match="explore"):
+        config.load("guess_number_table", ["train.curriculum={explore: 1}"])
 
 
 class Silent(Locks):

@@ -183,6 +183,9 @@ def test_shaped_scenarios_refuse_a_discount_that_moves_away_from_theirs() -> Non
         ("{from: 0.9, to: 1.0, steps: 60}", "0.9 to 1"),
         ("{speaker: {from: 0.5, to: 0.9, steps: 5}, listener: 1.0}", "0.5 to 0.9"),
         ("{from: 0.9, to: 0.9, steps: 60}", ""),
+        ("0.9", ""),
+        ("1.0", "1"),
+        ("{speaker: 0.5, listener: 0.9}", "0.5"),
         ("{speaker: 0.9, listener: {from: 0.5, to: 0.9, steps: 5}}", ""),
     ):
         settings = small(f"train.credit.gamma={gamma}")
@@ -198,6 +201,8 @@ def test_shaped_scenarios_refuse_a_discount_that_moves_away_from_theirs() -> Non
                 check_credit(Worlds.of(settings, Paid()), settings.train)
         else:
             check_credit(Worlds.of(settings, Paid()), settings.train)
+    frozen = small("train.policies=[listener]")
+    check_credit(Worlds.of(frozen, Paid()), frozen.train)
 
 
 def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
@@ -265,7 +270,7 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
     from gem_ma.runs.plans import open_policies, scenario_of
     from gem_ma.training.train import train
 
-    settings = small("run.max_steps=1", *overrides)
+    settings = small("run.max_steps=1", "train.steps=2", *overrides)
     notes: list[str] = []
     asyncio.run(
         train(settings, scenario_of(settings), open_policies(settings), None, on_note=notes.append)
@@ -457,6 +462,6 @@ def written_teams(tmp_path: Path, scenario: str) -> str:
     (tmp_path / "teams.yaml").write_text(
         f"scenario: {{id: {scenario}}}\nagents: {{player_*: {{policy: main}}}}\n"
         "policies: {main: {model: table}}\ntrain: {steps: 1, episodes: 4, policies: [main]}\n"
-        "evaluate: {episodes: 4}\n"
+        "evaluate: {episodes: 4}\nrun: {baselines: false}\n"
     )
     return str(tmp_path / "teams.yaml")

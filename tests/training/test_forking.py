@@ -328,9 +328,7 @@ def small(*overrides: str) -> Config:
     return config.load("guess_number_table", [*GUESS, *overrides]).config
 
 
-@pytest.mark.parametrize(
-    "name", ["grpo", "rloo", "gigpo", "mt_grpo", "at_grpo", "c3", "magrpo", "team_grpo", "rebn"]
-)
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "at_grpo", "c3", "magrpo", "rebn"])
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     settings = small(f"train.estimator.name={name}", "train.steps=2")
     summary = trained(tmp_path / "run", settings)
@@ -359,7 +357,7 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at", [1, 3, 6])
+@pytest.mark.parametrize("at", [1, 3])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     def kill(step, metrics):
         if step == at:

@@ -515,7 +515,7 @@ def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at", [1, 3, 5])
+@pytest.mark.parametrize("at", [1, 4])  # while one checkpoint is there, and after others
 def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     collapsing = (
         "train.lr=1000.0",

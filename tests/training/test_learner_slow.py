@@ -186,6 +186,12 @@ def test_two_steps_of_every_ratio_and_aggregation_equal_a_loop_over_tokens(
     two_steps(ratio, aggregation, {}, thin_model)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("how", [("turn_mean", "turn_sum"), ("token", "turn_mean")], ids=str)
+def test_turns_of_many_tokens_are_weighed_as_such(how: tuple[str, str], byte_model: Path) -> None:
+    two_steps(*how, {}, byte_model)
+
+
 @pytest.mark.parametrize("more", MORE, ids=lambda keys: "-".join(keys))
 @pytest.mark.parametrize("ratio", ["token", "turn_sum", "episode_mean"])
 def test_two_steps_of_every_other_loss_equal_a_loop_over_tokens(
@@ -194,8 +200,8 @@ def test_two_steps_of_every_other_loss_equal_a_loop_over_tokens(
     two_steps(ratio, "turn_sum", more, thin_model)
 
 
-def two_steps(ratio: str, aggregation: str, more: dict[str, Any], thin_model: Path) -> None:
-    fast, slow = learner_of(thin_model), learner_of(thin_model)
+def two_steps(ratio: str, aggregation: str, more: dict[str, Any], model: Path) -> None:
+    fast, slow = learner_of(model), learner_of(model)
     table, advantages = batch(fast, make("kuhn_poker"))
     lr = 0.3 if ratio == "token" and aggregation in ("token_mean", "turn_mean", "constant") else 0.1
     how: Any = {

@@ -15,7 +15,7 @@ from gem_ma import Scenario
 from gem_ma.cli import live
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
-from gem_ma.pages.static.learning import own_curves, place_of
+from gem_ma.pages.static.learning import own_curves
 from gem_ma.training.loop.measures import COMPONENTS, policy_measures, sampled_tokens, tokens_of
 from gem_ma.training.loop.step import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
@@ -299,27 +299,6 @@ def test_off_a_terminal_there_is_a_line_at_the_first_and_the_last_step_and_quiet
 
 
 # -- curves --------------------------------------------------------------------------------------
-
-
-def test_every_number_of_the_names_table_has_its_place_among_the_curves() -> None:
-    wanted = {
-        "policies/main/return/a": "Scores",
-        "success": "Scores",
-        "policies/main/tokens_per_episode": "Length",
-        "policies/main/format_entropy": "Entropy",
-        "policies/main/clip_fraction": "Updates",
-        "policies/main/mismatch_kl": "Staleness",
-        "policies/main/components/a/late": "Rewards by reason",
-        "invalid/a": "Answers",
-        "policies/main/forks": "Cost",
-        "time/update_s": "Cost",
-        "time/padding/main": "Cost",
-        "policies/main/lr": "",
-    }
-    assert {key: place_of(key)[0] for key in wanted} == wanted
-    assert place_of("nash_conv")[1:] == ("nash_conv", "last") and place_of("nash_conv_averaged")[
-        1:
-    ] == ("nash_conv", "averaged")
 
 
 def test_the_page_of_a_run_groups_its_curves_and_draws_times_beside(tmp_path: Path) -> None:

@@ -45,8 +45,9 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("again", ["resume", "run"])
+@pytest.mark.parametrize(
+    ("edit", "again"), [*((edit, "resume") for edit in EDITS), ("a seed", "run")]
+)
 def test_an_edited_resolved_file_is_refused_and_nothing_is_played(
     run: Path, edit: str, again: str
 ) -> None:
