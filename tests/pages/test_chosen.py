@@ -99,8 +99,7 @@ def page_of(
     return html, json.loads(island[1])["runs"][0]
 
 
-@pytest.mark.parametrize("place", [0, 3, 100, 153, 199])
-@pytest.mark.parametrize("summary", [True, False])
+@pytest.mark.parametrize(("place", "summary"), [(0, True), (3, False), (153, True), (199, False)])
 def test_one_lost_episode_of_200_is_the_first_with_its_reason_wherever_it_lies(
     tmp_path: Path, place: int, summary: bool
 ) -> None:
@@ -408,7 +407,6 @@ def test_the_head_says_what_was_run_and_neither_key_nor_address(tmp_path: Path) 
         None,
         "",
         "[1",
-        "{}",
         "[]",
         '{"schema": 1, "git": 3, "data": [], "models": 7, "overrides": {}}',
         "a: [",

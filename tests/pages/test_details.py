@@ -17,7 +17,7 @@ from gem_ma.kernel.types import Action, Turn
 from gem_ma.pages.static.figures import axis_of
 from gem_ma.pages.static.learning import own_curves
 from gem_ma.pages.static.plots import Mark, heatmap, share_bar, whisker_chart
-from gem_ma.pages.static.report import Section, write_report
+from gem_ma.pages.static.report import write_report
 from gem_ma.pages.static.scores import details, scores
 from gem_ma.runs.store import RunFolder
 from gem_ma.scores.judge import Judge
@@ -77,21 +77,6 @@ def test_a_page_shows_pass_k_measures_labels_and_blame_with_their_numbers(tmp_pa
     assert page.count('<svg class="chart"') == 2  # the curve and the bar
     summary = judge().summarise(PLAYED)
     assert f"{summary['pass_hat_k'][1]:.3f} [" in page
-
-
-def test_of_several_runs_the_further_scores_are_folded(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        with RunFolder.open(
-            tmp_path / name,
-            config_text="",
-            resolved={"scenario": {"id": "toy"}},
-            manifest={"command": "run"},
-        ) as folder:
-            folder.append(PLAYED)
-    both = Section("Both", runs=[tmp_path / "one", tmp_path / "two"], judge=judge())
-    page = write_report(out=tmp_path / "page.html", sections=[both]).read_text()
-    assert "<summary>one: more scores</summary>" in page and "two: by intent" in page
-    assert "more scores" not in write_report(tmp_path / "one", judge=judge()).read_text()
 
 
 def test_a_stored_summary_of_an_older_version_is_made_anew_where_measures_are_wanted(

@@ -77,10 +77,17 @@ def test_what_is_no_note_is_refused(runs: Path, wish: dict[str, Any], status: in
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"no json", b"{}", b"[]", b'{"episode": 1, "text": 1}', b"\xff", b"", b"NaN", b"{" * 99],
+    ("name", "line"),
+    [
+        ("notes.jsonl", b"no json"),
+        ("notes.jsonl", b"[]"),
+        ("notes.jsonl", b'{"episode": 1, "text": 1}'),
+        ("notes.jsonl", b"\xff"),
+        ("notes.jsonl", b""),
+        ("forks.jsonl", b"{}"),
+        ("forks.jsonl", b"NaN"),
+    ],
 )
-@pytest.mark.parametrize("name", ["notes.jsonl", "forks.jsonl"])
 def test_a_damaged_line_beside_a_run_is_named_and_the_page_opens(
     runs: Path, line: bytes, name: str
 ) -> None:

@@ -265,19 +265,6 @@ def test_a_training_run_shows_its_scores_before_and_after(tmp_path: Path) -> Non
     )
 
 
-def test_agents_with_the_same_curve_share_a_line(tmp_path: Path) -> None:
-    rows = [
-        {
-            "step": s,
-            "return": {"a": s / 2, "b": s / 2},
-            "sampled": {"return": {"a": s / 3, "b": 0.0}},
-        }
-        for s in range(4)
-    ]
-    html = write_report(run_of(tmp_path / "run", [episode(0)], rows)).read_text()
-    assert html.count("<polyline") == 3 and "</svg>all agents</li>" in html
-
-
 def test_curves_of_several_seeds_are_a_mean_with_a_band_and_of_two_are_not(tmp_path: Path) -> None:
     runs = [
         run_of(
@@ -301,26 +288,6 @@ def test_curves_of_several_seeds_are_a_mean_with_a_band_and_of_two_are_not(tmp_p
             [], tmp_path / "two.html", sections=[Section("s", curves=[two])]
         ).read_text()
     )
-
-
-def test_several_runs_stand_in_one_table_and_one_viewer(tmp_path: Path) -> None:
-    runs = {
-        "oracle": run_of(tmp_path / "a", [episode(0)]),
-        "do nothing": run_of(tmp_path / "b", [episode(0, 0.0)]),
-    }
-    page = parse(
-        write_report(
-            [],
-            tmp_path / "page.html",
-            sections=[
-                Section("Retail", runs=runs),
-                Section("Again", tables=[PlainTable(["x"], [[1]])]),
-            ],
-        )
-    )
-    assert [run["name"] for run in page.data["runs"]] == ["oracle", "do nothing"]
-    assert sum(tag == "h2" for tag, _ in page.tags) == 3
-    assert page.text.index("oracle") < page.text.index("do nothing")
 
 
 def test_a_long_run_shows_some_transcripts_spread_over_it_failed_ones_too_and_says_so(
