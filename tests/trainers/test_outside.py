@@ -103,9 +103,10 @@ def test_every_sampled_id_is_in_a_sample_with_the_return_of_its_turn(tokenizer: 
 @pytest.mark.parametrize("limits", [{"response": 12}, {"whole": 30}, {"prompt": 3}])
 def test_a_row_that_the_trainer_would_cut_ends_the_play(tokenizer: Any, limits: Any) -> None:
     whole = played(Server(tokenizer), 6)
-    ended = [episode.end.value for episode, _ in played(Server(tokenizer), 6, **limits)]
+    cut = played(Server(tokenizer), 6, **limits)
+    ended = [episode.end.value for episode, _ in cut]
     assert {episode.end.value for episode, _ in whole} == {"terminated"} and "context" in ended
-    for _, samples in played(Server(tokenizer), 6, **limits):
+    for _, samples in cut:
         for sample in samples:
             assert len(sample.response_ids) <= limits.get("response", 99)
             assert len(sample.prompt_ids) + len(sample.response_ids) <= limits.get("whole", 99)

@@ -152,7 +152,7 @@ def alone(inner: Scenario, ruled: Episode) -> Game:
 def test_the_rules_judge_the_play_that_they_would_have_had_alone(inner: Any, wrapper: Any) -> None:
     rules = as_scenario(inner)
     scenario = wrapped(rules, [wrapper])
-    for seed in (*range(4), 77_003):
+    for seed in (0, 1, 77_003):
         # also a record that a limit has cut
         for most in (10_000, 4):
             game = over(scenario, seed, most)
