@@ -37,6 +37,10 @@ class Bounds:
         return bounds[0], bounds[1]
 
 
+MOST_SHOPS = 4  # that are kept
+_SHOPS: dict[str, OwnWorld] = {}  # by their digest, which is all that decides their tasks
+
+
 @dataclass(frozen=True, slots=True)
 class Shop:
     """The generated shop: how many `users`, `orders` and `products` a world has, and the `knobs` of
@@ -48,8 +52,12 @@ class Shop:
     knobs: Mapping[str, Any] | None = None
 
     def built(self, semantics: str) -> OwnWorld:
-        """The shop under these rules. Raises ConfigError for sizes that no world has."""
-        return OwnWorld(semantics, self.users, self.orders, self.products, self.knobs)
+        """The shop under these rules, with the tasks that a scenario of the same settings has made:
+        all cells of a study play them. Raises ConfigError for sizes that no world has."""
+        made = OwnWorld(semantics, self.users, self.orders, self.products, self.knobs)
+        if made.digest not in _SHOPS and len(_SHOPS) >= MOST_SHOPS:
+            _SHOPS.pop(next(iter(_SHOPS)), None)
+        return _SHOPS.setdefault(made.digest, made)
 
 
 @dataclass(frozen=True, slots=True)
