@@ -151,6 +151,11 @@ def tiny_tables() -> dict[str, dict[str, Any]]:
     }
 
 
+def swap(order_id: str, old: Any, new: Any, method: Any = "paypal_1") -> dict[str, Any]:
+    """Arguments of a change or an exchange of items."""
+    return {"order_id": order_id, "item_ids": old, "new_item_ids": new, "payment_method_id": method}
+
+
 def tiny(semantics: str = "tau1") -> RetailStore:
     return RetailStore(Base(copy.deepcopy(tiny_tables())), semantics)
 
