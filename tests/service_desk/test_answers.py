@@ -19,19 +19,15 @@ from tests.talks.script import scenario, talks
 MEANT = meant()
 
 
-@pytest.mark.parametrize("text", MEANT)
-def test_an_answer_is_read_as_it_is_meant(text: str) -> None:
-    assert answer(text) == MEANT[text]
-
-
 @pytest.mark.parametrize(
-    "case", [str.lower, str.upper, lambda text: f"  {text}  ", lambda text: text.replace("'", "’")]
+    "case",
+    [str, str.lower, str.upper, lambda text: f"  {text}  ", lambda text: text.replace("'", "’")],
 )
-def test_case_blanks_and_quotes_change_no_answer(case: object) -> None:
+def test_an_answer_is_read_as_it_is_meant_in_any_case_and_with_any_quotes(case: object) -> None:
     assert {text: answer(case(text)) for text in MEANT} == MEANT  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("text", list(MEANT)[::3])
+@pytest.mark.parametrize("text", list(MEANT)[::12])
 def test_monitor_and_careful_assistant_read_the_same_yes(text: str) -> None:
     said = [
         (

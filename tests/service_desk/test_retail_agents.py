@@ -64,7 +64,7 @@ def slots(task: Any) -> SimpleNamespace:
 
 
 def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
-    for task in TESTS[:40]:
+    for task in TESTS[:20]:
         customer = Customer(task)
         again = customer.hear(
             "Could you tell me your e-mail address or your name and zip code?"
@@ -77,7 +77,7 @@ def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
 
 
 def test_the_user_says_no_hidden_id() -> None:
-    for task in TESTS:
+    for task in TESTS[:60]:
         said = " ".join(
             RETAIL.request(wish, RETAIL.details(wish), lambda *ways: ways[0])
             for wish in task.wishes
@@ -124,48 +124,29 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
     "output",
     [
         "625.60",
-        "1288.65",
         "7",
         "10",
         "20",
         "746342064230",
         "polyester",
         "20 hours",
-        "943 Maple Drive",
     ],
 )
 @pytest.mark.parametrize(
     "said",
     [
-        *(
-            "$625.60",
-            "625.6",
-            "1,625.60",
-            "625.61",
-            "$1,288.65",
-            "1288.650",
-            "7",
-            "7.0",
-            "7.5",
-            "17",
-            "seven",
-            "Seventeen",
-            "ten",
-            "often",
-            "twenty",
-            "10.",
-        ),
-        *(
-            "#W10",
-            "746342064230",
-            "7463420642301",
-            "Polyester",
-            "polyesters",
-            "20 hours",
-            "120 hours",
-            "943 maple drive",
-            "zero",
-        ),
+        "$625.6",
+        "1,625.60",
+        "7.0",
+        "Seventeen",
+        "ten",
+        "often",
+        "#W10",
+        "7463420642301",
+        "Polyester",
+        "polyesters",
+        "20 hours",
+        "120 hours",
     ],
 )
 def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) -> None:
@@ -204,7 +185,7 @@ def asked_for(episode: Episode) -> list[tuple[str, str]]:
 
 
 def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:
-    for index in range(0, 200, 2):
+    for index in range(0, 200, 8):
         episode = run("retail_oracle", index)
         assert SHOP.success(episode), TESTS[index].id
         assert all(heard.startswith("Yes") for _, heard in asked_for(episode))
@@ -228,7 +209,7 @@ def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_
     ["retail_nothing", "retail_transfer", "retail_echo", "retail_refuse", "silent", "random_legal"],
 )
 def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistant: str) -> None:
-    for index in range(0, 200, 4):
+    for index in range(0, 200, 10):
         success = SHOP.success(run(assistant, index))
         assert not success or (assistant == "retail_refuse" and TESTS[index].goal == "refused"), (
             TESTS[index].id

@@ -38,7 +38,7 @@ def test_there_is_a_ladder() -> None:
 
 @pytest.mark.parametrize("name", WEAKER)
 def test_a_weaker_assistant_at_rate_0_is_the_careful_one(name: str) -> None:
-    for index in range(15):
+    for index in range(6):
         weaker, careful = (
             run(bot, index, **options)
             for bot, options in ((name, {"rate": 0.0}), ("retail_scripted", {}))
@@ -51,31 +51,20 @@ def test_a_weaker_assistant_at_rate_0_is_the_careful_one(name: str) -> None:
     [name for name in WEAKER if name not in ("retail_forgets_requests", "retail_trusts_the_user")],
 )
 def test_a_weaker_assistant_serves_fewer_the_more_it_slips(name: str) -> None:
-    def served(rate: float) -> int:
-        return sum(bool(SHOP.success(run(name, index, rate=rate))) for index in range(60))
+    def served(name: str, **options: float) -> int:
+        return sum(bool(SHOP.success(run(name, index, **options))) for index in range(30))
 
-    never, often, always = served(0.0), served(0.6), served(1.0)
-    assert never >= 58 and never > often > always
+    assert 30 == served("retail_scripted") > served(name, rate=0.6) > served(name, rate=1.0)
 
 
 def test_an_assistant_that_trusts_the_user_asks_nobody_who_it_is() -> None:
-    used = [
-        call.name
-        for index in range(30)
-        for turn in run("retail_trusts_the_user", index).turns
-        for call in turn.action.tool_calls
-    ]
-    careful = [
-        call.name
-        for index in range(30)
-        for turn in run("retail_scripted", index).turns
-        for call in turn.action.tool_calls
-    ]
-    assert (
-        sum(name.startswith("find_user") for name in used)
-        < sum(name.startswith("find_user") for name in careful)
-        == 30
-    )
+    def found(name: str) -> int:
+        """How often it looked for the account in ten talks."""
+        turns = [turn for index in range(10) for turn in run(name, index).turns]
+        calls = [call for turn in turns for call in turn.action.tool_calls]
+        return sum(call.name.startswith("find_user") for call in calls)
+
+    assert found("retail_trusts_the_user") < found("retail_scripted") == 10
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5, True, "often"])

@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_ma.scenarios.service_desk.retail import RetailStore
 from gem_ma.scenarios.service_desk.retail.benchmark.tau2_data import Tau2Bench
 from gem_ma.scenarios.service_desk.retail.benchmark.taubench import TauBench
 
 from gem_ma.kernel.errors import DataError
-from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
+from tests.retail_data import TAU, needs_tau, swap, tiny_tables, write_tables
 from tests.tau2_folder import tau2_row, write_tau2
 
-SWAP = {
-    "order_id": "#W1",
-    "item_ids": ["I1", "I2"],
-    "new_item_ids": ["I3", "I1"],
-    "payment_method_id": "paypal_1",
-}
+SWAP = swap("#W1", ["I1", "I2"], ["I3", "I1"])
 BACK = {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "gift_card_1"}
 ROW = {
     "user_id": "ann_lee_1",
@@ -263,10 +257,10 @@ def cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     yield inner / "tasks_test.py", lambda: all_of(TauBench(folder / "python"))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_damage_of_any_kind_is_one_line_that_names_the_file(tmp_path: Path, seed: int) -> None:
     rng, told = random.Random(seed), 0
-    for number in range(25):
+    for number in range(15):
         for path, read in cases(rng, tmp_path / str(number)):
             try:
                 read()
@@ -276,20 +270,7 @@ def test_damage_of_any_kind_is_one_line_that_names_the_file(tmp_path: Path, seed
                 assert "\n" not in text
                 assert str(path) in text
         shutil.rmtree(tmp_path / str(number))
-    assert told > 60
-
-
-def test_a_table_that_cannot_be_typed_is_told_by_the_tau2_rules_alone(tmp_path: Path) -> None:
-    tables = tiny_tables()
-    del tables["orders"]["#W1"]["address"]["state"]
-    write_tables(tmp_path, tables)
-    assert (
-        RetailStore.load(tmp_path, "tau1")
-        .call("get_order_details", {"order_id": "#W1"})
-        .startswith("{")
-    )
-    with pytest.raises(DataError, match="the field state is missing"):
-        RetailStore.load(tmp_path, "tau2")
+    assert told > 36
 
 
 def test_a_folder_of_several_worlds_is_told_to_be_named_by_one_of_them(tmp_path: Path) -> None:

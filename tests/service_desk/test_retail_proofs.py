@@ -74,7 +74,7 @@ def test_a_task_is_proved_from_itself_alone() -> None:
 
 def test_the_proofs_hold_under_the_benchmarks_tools_too() -> None:
     shop = Retail(data="own", semantics="tau1").source
-    for task in shop.tasks("val")[:20]:
+    for task in shop.tasks("val")[:8]:
         assert prove(task, shop.world(task), "tau1") == task.proof
 
 
@@ -264,7 +264,7 @@ def test_dropping_turning_and_mistaking_writes_is_what_a_plain_replay_finds() ->
             store.call(call.name, dict(call.arguments))
         return changes(store.overlay)
 
-    for task in RICH[:60]:
+    for task in RICH[:25]:
         base, case = ALL.world(task), trial(task, ALL.world(task))
         writes = [call for call in task.actions if RetailStore(base, "fixed").mutates(call.name)]
         wanted = end(base, writes)
@@ -302,8 +302,8 @@ def test_choices_are_all_accepted_and_nothing_else_is() -> None:
 
 def test_what_was_thrown_away_is_counted_by_proof() -> None:
     shop = OwnWorld(knobs={**RICH[0].raw["knobs"], "ties": 1.0})
-    kept = shop.tasks("train")[:40]
-    assert shop.rejected["kept"] == len(kept) == 40
+    kept = shop.tasks("train")[:15]
+    assert shop.rejected["kept"] == len(kept) == 15
     assert set(shop.rejected) <= {"kept", "drawn", "new", *PROOFS}
 
 
@@ -382,7 +382,7 @@ def test_an_oracle_and_the_scripted_customer_play_every_task_out_whatever_its_ch
         "assistant": Seat("retail_oracle"),
         "user": Seat("retail_user", options={"preset": preset}),
     }
-    for index in range(14):
+    for index in range(6):
         episode = asyncio.run(
             play(Plan(shop, cast, f"shift/{index}" if index % 2 else f"val/{index}", 0))
         )
@@ -391,24 +391,3 @@ def test_an_oracle_and_the_scripted_customer_play_every_task_out_whatever_its_ch
         measures = shop.measures(episode)
         if preset == "faithful":
             assert (measures["hard violations"], measures["user faults"]) == (0, 0), episode.task
-
-
-def test_a_task_whose_parts_contradict_each_other_is_not_proved() -> None:
-    shop, caught = OwnWorld(), 0
-    for task in shop.tasks("train")[:60]:
-        base, calls = shop.world(task), task.actions
-        writes = [
-            place
-            for place, call in enumerate(calls)
-            if call.name.startswith(("cancel_", "modify_", "return_", "exchange_"))
-        ]
-        others = [replace(task, actions=calls[:place] + calls[place + 1 :]) for place in writes[:1]]
-        others += [replace(task, outputs=("987654.32", *task.outputs[1:]))] if task.outputs else []
-        others.append(replace(task, goal="served" if task.goal != "served" else "refused"))
-        others.append(replace(task, user_id="nobody_here_0000"))
-        prove(task, base)
-        for other in others:
-            with pytest.raises(Unproved):
-                prove(other, base)
-        caught += len(others)
-    assert caught > 180

@@ -35,7 +35,7 @@ WORLD = RICH[:20]  # a world holds twenty
 
 
 def test_our_own_json_gives_the_task_back() -> None:
-    for task in RICH:
+    for task in RICH[:40]:
         text = json.dumps(own_row(task))
         assert read_own(json.loads(text)) == task
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_the_benchmarks_forms_hold_no_field_of_ours() -> None:
-    for task in RICH[:40]:
+    for task in RICH[:20]:
         assert list(tau1_row(task)) == ["user_id", "instruction", "actions", "outputs"]
         row = tau2_row(task)
         assert not [name for name in ("wishes", "knowledge", "proof") if name in json.dumps(row)]

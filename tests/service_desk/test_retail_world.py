@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.service_desk.retail import Retail, Task
-from gem_ma.scenarios.service_desk.retail.domain.grading import gold_state
 from gem_ma.scenarios.service_desk.retail.domain.products import HELD_OUT as HELD_OUT_PRODUCTS
 from gem_ma.scenarios.service_desk.retail.domain.products import PRODUCTS
 from gem_ma.scenarios.service_desk.retail.shop.describe import every
@@ -35,12 +34,11 @@ from gem_ma.scenarios.service_desk.retail.shop.shop import SPLITS, OwnWorld
 from gem_ma.scenarios.service_desk.retail.shop.situation_sentences import LINKS
 from gem_ma.scenarios.service_desk.retail.shop.situations import BANK
 from gem_ma.scenarios.service_desk.retail.shop.world import Sizes, tables_of
-from gem_ma.scenarios.service_desk.retail.store.tasks import replay_gold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.kernel.errors import ConfigError
-from tests.retail_worlds import EVERYTHING, digest
+from tests.retail_worlds import EVERYTHING
 
 SHOP = Retail(data="own")
 VAL = SHOP.tasks("val")  # made when they are asked for, not when they are collected
@@ -130,11 +128,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_string_hashes() -> None
         env=environment,
         cwd=root,
     )
-    assert done.stdout.strip() == GOLDEN
-
-
-def test_the_bytes_are_those_of_this_generator() -> None:
-    assert digest() == GOLDEN, (
+    assert done.stdout.strip() == GOLDEN, (
         "what a seed gives has changed: raise GENERATOR in world.py, and put the new digest here"
     )
 
@@ -188,7 +182,7 @@ def test_the_shift_split_has_products_combinations_and_sentences_of_its_own() ->
     assert not old & new
     pairs = 0
     for split in ("train", "test", "shift"):
-        for task in ALL.tasks(split)[:60]:
+        for task in ALL.tasks(split)[:40]:
             sold = {product["name"] for product in ALL.world(task).tables["products"].values()}
             assert sold == new if split == "shift" else sold <= old
             intents = {wish.intent for wish in every(task.wishes) if wish.writes}
@@ -205,7 +199,7 @@ def test_the_shift_split_has_products_combinations_and_sentences_of_its_own() ->
             pairs += held_out
             for key, sentence in _sentences(task.instruction):
                 assert (sentence == BANK.sentences[key][-1]) == (split == "shift")
-    assert pairs > 15
+    assert pairs > 10
 
 
 @cache
@@ -242,18 +236,19 @@ def test_every_sentence_of_the_bank_can_be_told_from_every_other() -> None:
         assert len(set(sentences)) == len(sentences) >= 4
         for sentence in sentences:
             assert re.fullmatch(r"[A-Z][\w']*,? [a-z][\w'-]*,? .*[^.]\.", sentence), sentence
-    for task in (*RICH[:60], *ALL.tasks("shift")[:60]):
+    for task in (*RICH[:30], *ALL.tasks("shift")[:30]):
         assert _sentences(task.instruction)
 
 
 def test_the_same_situation_is_told_in_many_ways() -> None:
-    first = Counter(task.instruction.split(" ", 3)[2] for task in VAL)
-    assert len({sentence for task in VAL for _, sentence in _sentences(task.instruction)}) > 40
+    tasks = VAL[:80]
+    first = Counter(task.instruction.split(" ", 3)[2] for task in tasks)
+    assert len({sentence for task in tasks for _, sentence in _sentences(task.instruction)}) > 40
     assert len(first) > 20
 
 
 def test_every_intent_occurs() -> None:
-    tasks = [*RICH, *ALL.tasks("train")[:200]]
+    tasks = [*RICH[:100], *ALL.tasks("train")[:60]]
     wishes = [wish for task in tasks for wish in every(task.wishes)]
     assert {wish.intent for wish in wishes if wish.writes} == set(WRITES)
     assert all(len(task.wishes) > 1 for task in tasks if task.goal == "transferred")
@@ -273,7 +268,7 @@ def test_every_intent_occurs() -> None:
 
 
 def test_every_wish_says_what_it_is_about_and_why_it_is_refused() -> None:
-    for task in RICH:
+    for task in RICH[:60]:
         for wish in every(task.wishes):
             assert wish.intent
             assert (wish.reason in REFUSALS) == (wish.kind == "impossible")
@@ -298,7 +293,7 @@ def _ids(value: Any) -> set[str]:
 
 
 def test_the_instruction_tells_every_known_slot_and_no_hidden_id() -> None:
-    for task in (*VAL, *RICH):
+    for task in (*VAL[:60], *RICH[:60]):
         assert not _ids(task.instruction), task.id
         orders = {slot.value for slot in task.knowledge if slot.name == "order_id"}
         wished = [wish for wish in every(task.wishes) if "order_id" in wish.arguments]
@@ -320,7 +315,7 @@ def test_the_instruction_tells_every_known_slot_and_no_hidden_id() -> None:
 def test_what_is_forgotten_can_be_found_through_the_account() -> None:
     lost = [
         task
-        for task in RICH
+        for task in RICH[:60]
         for slot in task.knowledge
         if slot.name == "order_id" and not slot.known
     ]
@@ -351,88 +346,63 @@ def test_a_split_that_is_not_there_is_told() -> None:
         SHOP.tasks("dev")
 
 
-def test_our_world_plays_under_the_benchmarks_tools_too() -> None:
-    shop = Retail(data="own", semantics="tau1", scoring="tau1")
-    task = shop.tasks("test")[2]
-    base = shop.source.world(task)
-    end, _ = replay_gold(base, "tau1", task.actions)
-    assert end.overlay.equals(gold_state(base, "tau1", task))
-
-
 # -- knobs ---------------------------------------------------------------------------------------
 
 
-def shares(**knobs: Any) -> tuple[float, list[Task]]:
-    tasks = OwnWorld(knobs={"intents": list(INTENTS), **knobs}).tasks("val")[:40]
-    return len(tasks), tasks
+def _share(kind: str) -> Any:
+    return lambda task: sum(wish.kind == kind for wish in task.wishes) / len(task.wishes)
+
+
+def _has(test: Any) -> Any:
+    return lambda task: any(test(wish) for wish in every(task.wishes))
+
+
+def _forgets(task: Task) -> bool:
+    return any(not slot.known and slot.name == "order_id" for slot in task.knowledge)
+
+
+PREFERS = _has(lambda wish: any(item.prefers for item in wish.words.get("items", ())))
+SEVERAL = _has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes)
 
 
 @pytest.mark.long
-def test_each_knob_moves_what_it_is_named_after() -> None:
-    def mean(measure: Any, **knobs: Any) -> float:
-        count, tasks = shares(**knobs)
-        return sum(measure(task) for task in tasks) / count
+@pytest.mark.parametrize(
+    ("measure", "none", "some", "more_than"),
+    [
+        (
+            lambda task: len(task.wishes) > 1,
+            {"requests": 1, "infeasible": 0.0},
+            {"requests": 4},
+            0.4,
+        ),
+        (_share("question"), {"questions": 0.0}, {"questions": 0.6}, 0.4),
+        (_share("impossible"), {"infeasible": 0.0}, {"infeasible": 0.6}, 0.4),
+        (
+            _has(lambda wish: wish.instead),
+            {"infeasible": 0.5, "conditional": 0.0},
+            {"infeasible": 0.5, "conditional": 1.0},
+            0.2,
+        ),
+        (
+            _has(lambda wish: wish.before_change),
+            {"change_of_mind": 0.0},
+            {"change_of_mind": 1.0},
+            0.3,
+        ),
+        (_has(lambda wish: wish.choices), {"ties": 0.0}, {"ties": 1.0, "preferences": 1.0}, 0.05),
+        (PREFERS, {"preferences": 0.0}, {"preferences": 1.0}, 0.1),
+        (SEVERAL, {"items_per_write": 1}, {"items_per_write": 5}, 0.15),
+        (_forgets, {"unknown": 0.0}, {"unknown": 1.0}, 0.5),
+    ],
+)
+def test_each_knob_moves_what_it_is_named_after(
+    measure: Any, none: dict[str, Any], some: dict[str, Any], more_than: float
+) -> None:
+    def mean(knobs: dict[str, Any]) -> float:
+        tasks = OwnWorld(knobs={"intents": list(INTENTS), **knobs}).tasks("val")[:40]
+        return sum(measure(task) for task in tasks) / len(tasks)
 
-    def kinds(kind: str) -> Any:
-        return lambda task: sum(wish.kind == kind for wish in task.wishes) / len(task.wishes)
-
-    def has(test: Any) -> Any:
-        return lambda task: any(test(wish) for wish in every(task.wishes))
-
-    assert mean(lambda task: len(task.wishes), requests=1, infeasible=0.0) == 1
-    assert mean(lambda task: len(task.wishes), requests=4) > 1.6
-    assert mean(kinds("question"), questions=0.0) == 0
-    assert mean(kinds("question"), questions=0.6) > 0.4
-    assert mean(kinds("impossible"), infeasible=0.0) == 0
-    assert mean(kinds("impossible"), infeasible=0.6) > 0.4
-    assert mean(has(lambda wish: wish.instead), infeasible=0.5, conditional=0.0) == 0
-    assert mean(has(lambda wish: wish.instead), infeasible=0.5, conditional=1.0) > 0.2
-    assert mean(has(lambda wish: wish.before_change), change_of_mind=0.0) == 0
-    assert mean(has(lambda wish: wish.before_change), change_of_mind=1.0) > 0.3
-    assert mean(has(lambda wish: wish.choices), ties=0.0) == 0
-    assert mean(has(lambda wish: wish.choices), ties=1.0, preferences=1.0) > 0.05
-    assert (
-        mean(
-            has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))),
-            preferences=0.0,
-        )
-        == 0
-    )
-    assert (
-        mean(
-            has(lambda wish: any(item.prefers for item in wish.words.get("items", ()))),
-            preferences=1.0,
-        )
-        > 0.1
-    )
-    assert (
-        mean(
-            has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes),
-            items_per_write=1,
-        )
-        == 0
-    )
-    assert (
-        mean(
-            has(lambda wish: len(wish.words.get("items", ())) > 1 and wish.writes),
-            items_per_write=5,
-        )
-        > 0.15
-    )
-    assert (
-        mean(
-            lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge),
-            unknown=0.0,
-        )
-        == 0
-    )
-    assert (
-        mean(
-            lambda task: any(not slot.known and slot.name == "order_id" for slot in task.knowledge),
-            unknown=1.0,
-        )
-        > 0.5
-    )
+    assert mean(none) == 0 and mean(some) > more_than
 
 
 def test_the_knobs_of_the_world_move_the_world() -> None:

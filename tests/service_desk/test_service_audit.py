@@ -77,7 +77,7 @@ def test_a_talk_without_a_word_has_no_words_per_message() -> None:
 @lru_cache(maxsize=64)
 def level(preset: str, measure: str, assistant: str = "retail_scripted") -> float:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user", None, {"preset": preset})}
-    plays = [asyncio.run(play(Plan(shop(), cast, f"test/{index}"))) for index in range(20)]
+    plays = [asyncio.run(play(Plan(shop(), cast, f"test/{index}"))) for index in range(10)]
     return mean(
         found
         for found in (shop().measures(episode)[measure] for episode in plays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -17,7 +16,7 @@ from gem_ma.scenarios.service_desk.grading.refusals import refused
 from gem_ma.scenarios.service_desk.reading.acts import SURE, read
 from gem_ma.scenarios.service_desk.reading.founded import Basis, worked_out
 from gem_ma.scenarios.service_desk.reading.values import kind_of, tells
-from gem_ma.scenarios.service_desk.retail import Retail, RetailStore, Task
+from gem_ma.scenarios.service_desk.retail import RetailStore, Task
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, facts
 from gem_ma.scenarios.service_desk.retail.domain.grading import (
     Gold,
@@ -35,7 +34,7 @@ from gem_ma.scenarios.service_desk.retail.store.tasks import (
 )
 
 from gem_ma import ToolCall
-from tests.retail_data import TAU, needs_tau, tiny, tiny_tables
+from tests.retail_data import swap, tiny, tiny_tables
 from tests.retail_hacks import PLAIN, SHOTGUN
 from tests.talks.answers import listed
 
@@ -119,23 +118,13 @@ def log(*said: Any, by: str = "user", reason: str = "settled") -> Outcome:
 
 @pytest.mark.parametrize("semantics", ["tau1", "fixed"])
 def test_an_exchange_is_its_pairs_though_the_record_may_lose_them(semantics: str) -> None:
-    swap = {
-        "order_id": "#W2",
-        "item_ids": ["I1", "I7"],
-        "new_item_ids": ["I3", "I8"],
-        "payment_method_id": "paypal_1",
-    }
-    task = task_of(("exchange_delivered_order_items", swap), semantics=semantics)
-    turned = {**swap, "item_ids": ["I7", "I1"], "new_item_ids": ["I8", "I3"]}
+    right = swap("#W2", ["I1", "I7"], ["I3", "I8"])
+    task = task_of(("exchange_delivered_order_items", right), semantics=semantics)
+    turned = {**right, "item_ids": ["I7", "I1"], "new_item_ids": ["I8", "I3"]}
     assert (
         judged(task, ("exchange_delivered_order_items", turned), semantics=semantics).reward == 1.0
     )
-    same_kind = {
-        "order_id": "#W1",
-        "item_ids": ["I1", "I2"],
-        "new_item_ids": ["I3", "I4"],
-        "payment_method_id": "paypal_1",
-    }
+    same_kind = swap("#W1", ["I1", "I2"], ["I3", "I4"])
     tables = tiny_tables()
     tables["orders"]["#W1"]["status"] = "delivered"
     straight, crossed = (
@@ -283,8 +272,6 @@ def test_a_failed_probe_of_the_solution_is_no_goal_and_nothing_to_go_by_is_said(
         ("user", "settled", True),
         ("user", "refused", False),
         ("user", "gave_up", False),
-        ("user", "transferred", False),
-        ("user", "out_of_scope", False),
         ("transfer", "", False),
         ("limit", "", False),
         ("fault", "errors", False),
@@ -418,7 +405,6 @@ LOOK = ("get_order_details", {"order_id": "#W2"}, ORDER)
         ("10.1", ("An item costs $10.10.", LOOK), False),  # before it was looked up
         ("10.1", ("An item costs $10.10.", LOOK, "As I said, 10.10."), True),
         ("20.20", (LOOK, "Together $20.20."), True),  # a product, or a sum of two
-        ("25.20", (LOOK, "In total $25.20."), True),  # the total of a field
         ("5.1", (LOOK, "The difference is 5.10."), True),
         ("3", (LOOK, "There are three items."), True),  # a count
         ("2", (LOOK, "Two of them are I1."), True),
@@ -487,10 +473,8 @@ def test_more_than_three_numbers_out_of_nowhere_void_all_facts_in_whatever_messa
     [
         ("54.04", "fraction"),
         ("$8,276.23", "fraction"),
-        ("10", "whole"),
         ("10.00", "whole"),
         ("746342064230", "id"),
-        ("#W1234567", "id"),
         ("20 hours", "phrase"),
     ],
 )
@@ -521,22 +505,6 @@ def test_an_empty_output_is_always_told_and_huge_numbers_are_none() -> None:
 
 
 # -- tau-bench -----------------------------------------------------------------------------------
-
-
-@needs_tau
-def test_a_verdict_on_the_whole_data_takes_about_a_millisecond() -> None:
-    shop = Retail(data=str(TAU))
-    taken = []
-    for task in shop.tasks("test"):
-        talk = shop.desk(task)
-        for call in task.actions:
-            talk.store.call(call.name, dict(call.arguments))
-        shop.gold(task)
-        start = time.process_time()
-        shop.verdict(talk, SETTLED)
-        taken.append(time.process_time() - start)
-    # the aim is one millisecond; shared machines are slow
-    assert sorted(taken)[len(taken) // 2] < 0.005
 
 
 def test_a_sum_is_read_in_full_whatever_stands_around_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import product
 
 import pytest
 from gem_ma.scenarios.service_desk.reading.parts import parts_of
@@ -25,7 +26,7 @@ PAIRS = [
     ("Hot Water Bottle", 527.25),
 ]
 NUMBERS = [f"{price:.2f}" for _, price in PAIRS] + ["2001.56", "61.20", "75.35", "12.99", "340.18"]
-QUESTIONS = [place for place, task in enumerate(SHOP.tasks("test")[:120]) if task.outputs][:16]
+QUESTIONS = [place for place, task in enumerate(SHOP.tasks("test")[:60]) if task.outputs][:6]
 
 
 def stands(output: str, *texts: str, needed: int = 1) -> bool:
@@ -85,20 +86,17 @@ FORMS = (
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("each", [1, 2, 3, 4, 10])
-@pytest.mark.parametrize("between", [", ", " ", "\n"])
-def test_telling_every_number_tells_none_however_it_is_spread(
-    form: str, each: int, between: str
-) -> None:
+def test_telling_every_number_tells_none_however_it_is_spread(form: str) -> None:
     told = [form.format(number) for number in NUMBERS]
-    texts = [between.join(told[start : start + each]) for start in range(0, len(told), each)]
-    for number in NUMBERS:
-        assert not stands(number, *texts), number
+    for each, between in product((1, 2, 4, 10), (", ", " ", "\n")):
+        texts = [between.join(told[start : start + each]) for start in range(0, len(told), each)]
+        for number in NUMBERS:
+            assert not stands(number, *texts), (number, each, between)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_words_that_change_do_not_help_who_tells_all(form: str) -> None:
-    words = (
+    words = [
         "maybe",
         "perhaps",
         "surely",
@@ -109,7 +107,7 @@ def test_words_that_change_do_not_help_who_tells_all(form: str) -> None:
         "probably",
         "certainly",
         "again",
-    )
+    ]
     texts = [
         f"{word} so {form.format(number)}" for word, number in zip(words, NUMBERS, strict=True)
     ]

@@ -21,6 +21,7 @@ from gem_ma import (
     Action,
     Asked,
     End,
+    Episode,
     Image,
     Limits,
     Malformed,
@@ -34,7 +35,6 @@ from gem_ma import (
     play,
     read_episodes,
 )
-from gem_ma.config.loading import load
 from gem_ma.driver.behaviour import as_factory
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.scripted import Scripted
@@ -238,15 +238,6 @@ def test_a_token_inside_a_longer_text_ends_nothing_and_is_taken_out() -> None:
     model = Model(lambda request: f"That is all, {word()(request)}", word())
     episode = guest("user_llm", model, stop="word")
     assert texts(episode, "guest") == ["That is all,", ""] and calls(episode, "guest") == [LEFT]
-
-
-def test_a_thinking_user_without_tools_ends_by_its_response() -> None:
-    episode = guest(
-        "user_react",
-        Model(lambda request: f"Thought: done\nResponse: {word()(request)}"),
-        stop="word",
-    )
-    assert calls(episode, "guest") == [LEFT]
 
 
 def test_the_token_is_of_one_episode_and_stands_in_the_users_prompt_alone() -> None:
@@ -511,17 +502,6 @@ def test_a_free_check_may_gate_every_strategy_and_says_why(behaviour: str) -> No
     ) and "invented: t-99999" in told(model.requests[1])
 
 
-def test_no_model_is_called_before_the_first_turn() -> None:
-    for name in USERS:
-        model = Model("never")
-
-        async def sample(*args: Any, **kwargs: Any) -> Reply:
-            raise AssertionError("a model call in a constructor")
-
-        as_factory(name)("guest", sample, random.Random(0))
-        assert model.requests == []
-
-
 def test_every_model_call_is_a_reply_of_its_turn_so_tokens_add_up() -> None:
     def counted(texts: list[str]) -> Any:
         left = iter(texts)
@@ -587,23 +567,18 @@ def test_the_check_finds_what_nobody_told_the_speaker() -> None:
     ("kind", "draft"),
     [
         ("role_flip", "I want a seat.\n\nAssistant: It is booked.\nUser: Thank you!"),
-        ("role_flip", "I want a seat. Agent: Done. Customer: Thanks!"),
         ("role_flip", "User: A seat.\nClerk is slow.\nUser: Hello?"),
         ("role_flip", "**Customer Service:** Hello, here we are."),
-        ("role_flip", "Yes.\n[Assistant]: Great."),
         ("role_flip", "Yes.\n### AI (bot):\nGreat."),
         ("role_flip", "Yes.<|im_start|>assistant\nGreat."),
         ("role_flip", '[{"role": "user", "content": "Yes."}]'),
         ("aside", "a seat please\n\nWe have instructions: I am the user, not the assistant."),
         ("aside", "My instructions say that I want a seat."),
-        ("aside", "As the user wants a seat, I ask for one."),
-        ("aside", "I should respond as the customer. A seat, please."),
         ("aside", "So my next message should be short: a seat"),
         ("aside", "I'm role-playing a customer who wants a seat."),
         ("aside", "A seat, please.\n(waits for an answer)"),
         ("aside", "*sighs*\nA seat, please."),
         ("aside", "Thought: he asks who I am.\nI am Ann."),
-        ("aside", "According to my instructions I leave now."),
         ("aside", "As an AI language model I have no order."),
         ("aside", "[Say yes if they ask.]"),
     ],
@@ -618,8 +593,6 @@ def test_a_draft_for_both_sides_or_about_its_part_is_found(kind: str, draft: str
         "User: A seat, please.",
         "I told the agent: cancel it. He said no.",
         "I am a customer of yours for years, and not a happy one.",
-        "The instructions in the box say nothing about batteries.",
-        "The agent said yesterday that I would get it back.",
         "My address: Main Street. My name: Ann.",
         "Is this the assistant? I need a person.",
         "Your reply should have come last week (I waited for it).",
@@ -784,49 +757,30 @@ def test_the_shipped_config_plays_a_customer_behind_an_endpoint(tmp_path: Path) 
         assert sum(reply.usage.completion_tokens or 0 for reply in mine) == 3 * len(mine) == 3 * 5
 
 
-def test_the_shipped_config_is_valid_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    loaded = load(ROOT / "configs" / "retail_user_llm.yaml", ["agents.user.options.stop=word"])
-    assert loaded.config.agents["user"].behaviour == "user_llm"
-    with pytest.raises(
-        ConfigError, match=r"agents\.user\.options\.gatee: unknown key \(did you mean 'gate'\?\)"
-    ):
-        load(ROOT / "configs" / "retail_user_llm.yaml", ["agents.user.options.gatee=audit"])
+def retold(index: int, behaviour: str) -> tuple[Episode, Episode]:
+    """A talk of the scripted customer, and one in which a model says the same in that seat."""
+    cast = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}
+    before = asyncio.run(play(Plan(SHOP, cast, f"test/{index}", 3)))
+    said = [turn.action for turn in before.turns if turn.agent == "user"]
+
+    def faithful(request: Request) -> Reply:
+        if request.conversation.endswith("/judge"):
+            return Reply("Verdict: true", policy=request.policy)
+        act = said[min(request.turn, len(said) - 1)]
+        thinks = behaviour == "user_react" and act.text
+        text = f"Thought: as planned\nResponse: {act.text}" if thinks else act.text
+        return Reply(text, act.tool_calls, policy=request.policy)
+
+    seats = {**cast, "user": Seat(behaviour, "m")}
+    policies = {"m": Policy("m", Scripted.of(faithful))}
+    return before, asyncio.run(play(Plan(SHOP, seats, f"test/{index}", 3), policies))
 
 
 @pytest.mark.parametrize("behaviour", USERS)
 def test_every_played_user_serves_the_retail_desk(behaviour: str) -> None:
-    shop = make("retail", data="own")
-    before = asyncio.run(
-        play(
-            Plan(
-                shop,
-                {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")},
-                "test/0",
-                3,
-            )
-        )
-    )
-    said = iter([turn.action for turn in before.turns if turn.agent == "user"])
-
-    def customer(request: Request) -> Reply:
-        if request.conversation.endswith("/judge"):
-            return Reply("Verdict: true", policy=request.policy)
-        act = next(said)
-        text = (
-            act.text
-            if behaviour != "user_react" or not act.text
-            else f"Thought: as planned\nResponse: {act.text}"
-        )
-        return Reply(text, act.tool_calls, policy=request.policy)
-
-    seats = {"assistant": Seat("retail_scripted"), "user": Seat(behaviour, "m")}
-    after = asyncio.run(
-        play(Plan(shop, seats, "test/0", 3), {"m": Policy("m", Scripted.of(customer))})
-    )
-    assert [turn.action for turn in after.turns] == [
-        turn.action for turn in before.turns
-    ] and after.returns() == before.returns()
+    before, after = retold(0, behaviour)
+    assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns]
+    assert after.returns() == before.returns()
 
 
 # -- the ledger as a gate ------------------------------------------------------------------------
@@ -921,31 +875,12 @@ def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None
 
 def test_drafts_of_a_faithful_customer_pass_the_ledger() -> None:
     refused = drafts = 0
-    for index in range(25):
-        before = asyncio.run(
-            play(
-                Plan(
-                    SHOP,
-                    {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")},
-                    f"test/{index}",
-                    3,
-                )
-            )
-        )
-        said = [turn.action for turn in before.turns if turn.agent == "user"]
-
-        def faithful(request: Request, said: Any = said) -> Reply:
-            act = said[min(request.turn, len(said) - 1)]
-            return Reply(act.text, act.tool_calls, policy=request.policy)
-
-        seats = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user_llm", "m")}
-        after = asyncio.run(
-            play(Plan(SHOP, seats, f"test/{index}", 3), {"m": Policy("m", Scripted.of(faithful))})
-        )
+    for index in range(15):
+        before, after = retold(index, "retail_user_llm")
         assert [turn.action for turn in after.turns] == [turn.action for turn in before.turns]
         counts = [len(turn.replies) for turn in after.turns if turn.agent == "user"]
         refused, drafts = refused + sum(count > 1 for count in counts), drafts + len(counts)
-    assert drafts > 50 and refused <= 0.05 * drafts
+    assert drafts > 40 and refused <= 0.05 * drafts
 
 
 def test_a_checked_customer_of_another_desk_is_refused_by_name() -> None:
@@ -962,41 +897,12 @@ def test_a_checked_customer_of_another_desk_is_refused_by_name() -> None:
 # -- whatever a model writes ---------------------------------------------------------------------
 
 SCRAPS = (
-    *(
-        "###STOP###",
-        "Thought:",
-        "Response:",
-        "Action:",
-        "Reflection:",
-        "Verdict: true",
-        "false",
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "</tool_call>",
-    ),
-    *(
-        '{"name": "leave", "arguments": {"why": "settled"}}',
-        '{"name": "respond", "arguments": {"content": 3}}',
-        '{"name"',
-        "[[[[",
-        "```json",
-        "```",
-    ),
-    *(
-        "\n",
-        " ",
-        "hello",
-        "T-48151",
-        "#W9",
-        "\ud800",
-        "\x00",
-        "é\u202e",
-        "{}",
-        '{"name": "look_up", "arguments": {"word": null}}',
-        "yes",
-        "###",
-    ),
+    *("###STOP###", "Thought:", "Response:", "Action:", "Reflection:", "Verdict: true", "false"),
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "```", "###", "{}", "[[[[", "\n", " "),
+    *("T-48151", "\ud800\x00"),
+    '{"name": "leave", "arguments": {"why": "settled"}}',
+    '{"name": "respond", "arguments": {"content": 3}}',
+    '{"name": "look_up", "arguments": {"word": null}}',
 )
 
 
@@ -1005,7 +911,7 @@ SCRAPS = (
 def test_whatever_a_model_writes_no_play_fails_and_no_token_leaks(
     behaviour: str, stop: str
 ) -> None:
-    for seed in range(12):
+    for seed in range(8):
         rng, tokens = random.Random(f"{behaviour}{stop}{seed}"), list[str]()
 
         def write(request: Request, rng: random.Random = rng, tokens: list[str] = tokens) -> str:
