@@ -92,7 +92,7 @@ def test_players_find_the_number_as_often_as_the_baselines_say():
 
 
 def test_halving_finds_what_halving_can_find_in_a_larger_game():
-    found, _ = success("number_halver", numbers=50, turns=4)
+    found, _ = success("number_halver", 800, numbers=50, turns=4)
     assert found == pytest.approx(15 / 50, abs=0.03)
     assert make("guess_number", numbers=50, turns=4).baselines[
         "halves what is left (success)"
@@ -100,7 +100,7 @@ def test_halving_finds_what_halving_can_find_in_a_larger_game():
 
 
 def test_noise_makes_the_halver_a_guesser_and_is_a_probability():
-    assert 0.6 < success("number_halver", seat={"noise": 0.4})[0] < 0.95
+    assert 0.6 < success("number_halver", 200, {"noise": 0.4})[0] < 0.95
     with pytest.raises(ConfigError, match="noise is a probability"):
         success("number_halver", 1, {"noise": 2.0})
 

@@ -99,15 +99,15 @@ def test_demonstrators_without_noise_always_understand_each_other():
 def test_demonstrators_with_noise_succeed_as_often_as_arithmetic_says():
     """Each word is right with .5 + .5/4, so an attribute arrives with .625^2 + 3 (.375/3)^2 =
     .4375, both with .1914."""
-    scenario, played = episodes(2000)
-    assert sum(bool(scenario.success(e)) for e in played) / 2000 == pytest.approx(
+    scenario, played = episodes(500)
+    assert sum(bool(scenario.success(e)) for e in played) / 500 == pytest.approx(
         0.4375**2, abs=0.035
     )
 
 
 def test_chance_is_one_in_sixteen():
-    scenario, played = episodes(2000, speaker=Seat("random_legal"), listener=Seat("random_legal"))
-    assert sum(bool(scenario.success(e)) for e in played) / 2000 == pytest.approx(1 / 16, abs=0.02)
+    scenario, played = episodes(600, speaker=Seat("random_legal"), listener=Seat("random_legal"))
+    assert sum(bool(scenario.success(e)) for e in played) / 600 == pytest.approx(1 / 16, abs=0.02)
 
 
 def test_a_noise_that_is_no_probability_is_refused():
@@ -121,7 +121,7 @@ def test_the_kuhn_demonstrator_looks_at_its_card():
     seats = dict.fromkeys(kuhn.agents, Seat("noisy_kuhn"))
 
     bold: dict[str, list[bool]] = {"J": [], "Q": [], "K": []}
-    for episode in played_all([Plan(kuhn, seats, seed=seed) for seed in range(1500)]):
+    for episode in played_all([Plan(kuhn, seats, seed=seed) for seed in range(400)]):
         for turn in episode.turns:
             card = episode.transcript(turn.agent)[0].text.rstrip(".")[-1]
             bold[card].append(turn.action.parsed in ("bet", "call"))

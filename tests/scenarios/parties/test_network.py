@@ -96,10 +96,10 @@ def choices(problem, graph, agent):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_thousand_right_and_wrong_answers_are_told_apart(problem):
+def test_hundreds_of_right_and_wrong_answers_are_told_apart(problem):
     rng = random.Random(problem)
     seen = {True: 0, False: 0}
-    while min(seen.values()) < 1000:
+    while min(seen.values()) < 300:
         graph = some_graph(rng)
         held = {agent: rng.randrange(VALUES) for agent in graph.near}
         answers = right(problem, graph, held, rng)

@@ -22,7 +22,7 @@ def own(world, mover, background, plays, **options):
 
 def test_who_gives_way_slowly_earns_more_of_who_takes_anything():
     random, simple, strong = (
-        own("negotiation", mover, "negotiation_simple", 200)
+        own("negotiation", mover, "negotiation_simple", 80)
         for mover in ("random_legal", "negotiation_simple", "negotiation_strong")
     )
     assert random + 0.08 < simple and simple + 0.08 < strong
@@ -32,7 +32,7 @@ def test_who_gives_way_slowly_earns_more_of_who_takes_anything():
 def test_who_listens_in_every_round_solves_more(problem):
     options = {"problem": problem, "rounds": 8}
     random, simple, strong = (
-        own("network", mover, mover, 40, **options)
+        own("network", mover, mover, 20, **options)
         for mover in ("random_legal", "network_simple", "network_strong")
     )
     assert random <= simple + 0.2 and max(random, simple) + 0.1 < strong and strong > 0.85

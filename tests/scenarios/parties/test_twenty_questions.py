@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from fractions import Fraction
+from functools import cache
 from math import log2
 
 import pytest
@@ -40,6 +41,7 @@ def test_the_table_tells_all_animals_apart():
     assert is_true("duck", "can fly") and not is_true("horse", "can fly")
 
 
+@cache
 def by_hand(names):
     """The fewest turns in the mean, in exact fractions, over all questions and all guesses."""
     if len(names) == 1:
@@ -63,7 +65,7 @@ def test_the_fewest_turns_are_what_enumeration_gives():
         assert best(of(names))[0] >= least(size) - 1e-12
 
 
-@pytest.mark.parametrize("count", [2, 5, 12, 16, 24, 32])
+@pytest.mark.parametrize("count", [2, 5, 16, 32])
 def test_the_strong_one_needs_the_fewest_turns_exactly(count):
     """Each animal once, so the mean is no sample."""
     scenario = make("twenty_questions", animals=count, turns=40)
@@ -277,7 +279,7 @@ def clue_turns(left, clues, animal):
 
 
 def test_taboo_takes_the_turns_that_enumeration_gives():
-    scenario = make("twenty_questions", form="taboo")
+    scenario = make("twenty_questions", form="taboo", animals=8)
     expected = []
     for animal in scenario.animals:
         for card in itertools.combinations(ATTRIBUTES, 3):
@@ -287,11 +289,10 @@ def test_taboo_takes_the_turns_that_enumeration_gives():
             expected.append(clue_turns(of(scenario.animals), clues, animal))
     exact = sum(expected) / len(expected)
     cast = dict.fromkeys(scenario.agents, Seat(STRONG))
-    episodes = played_all([Plan(scenario, cast, seed=seed) for seed in range(600)])
+    episodes = played_all([Plan(scenario, cast, seed=seed) for seed in range(400)])
     turns = [scenario.measures(episode)["turns"] for episode in episodes]
     mean = sum(turns) / len(turns)
     error = (sum((x - mean) ** 2 for x in turns) / len(turns)) ** 0.5 / len(turns) ** 0.5
-    print("taboo", exact, mean, error)
     assert abs(mean - exact) < 3 * error
 
 
@@ -328,7 +329,6 @@ BOTS = ("random_legal", "twenty_questions_simple", STRONG)
 def test_strengths_are_ordered_by_own_return(movers, seats, options):
     """All others are strong."""
     found = [own(mover, seats, STRONG, **options) for mover in movers]
-    print(options, dict(zip(movers, found, strict=True)))
     for (low, less), (high, more) in itertools.pairwise(found):
         assert low + less < high - more
 
