@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gem_ma.kernel.effect_values import Pending
 from gem_ma.kernel.episode import CallResult, Entry
-from gem_ma.kernel.errors import ActionError, CallError, GemMaError, ReplayError, ScenarioError
+from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.kernel.scenario import Ask, Call, Game, Leave, Reward, Scenario, Tell, replay
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.kernel.views import read
@@ -664,8 +664,9 @@ def test_reseeded_forks_differ_and_replay_from_their_forks_alone() -> None:
     assert game.forks == []
 
 
-@pytest.mark.parametrize("first", range(7))
-@pytest.mark.parametrize("second", range(7))
+@pytest.mark.parametrize(
+    ("first", "second"), [(0, 0), (0, 6), (6, 0), (3, 3), (2, 5), (5, 2), (6, 6)]
+)
 def test_forks_of_forks_replay_from_their_forks_alone(first: int, second: int) -> None:
     game = finish(Game(scenario(draws), seed=2), "left")
     child = finish(game.fork(first, seed="x"), "right")
@@ -786,13 +787,6 @@ def test_a_replay_of_edited_turns_takes_another_way_only_where_the_scenario_list
     edited = [replace(game.turns[0], action=Action("bet", (), "bet")), *game.turns[1:]]
     with pytest.raises(ReplayError):
         replay(game.scenario, None, 4, edited)
-
-
-def test_every_error_is_of_the_tree() -> None:
-    assert all(
-        issubclass(error, GemMaError)
-        for error in (ActionError, CallError, ReplayError, ScenarioError)
-    )
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])

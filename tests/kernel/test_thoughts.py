@@ -27,10 +27,12 @@ from gem_ma.runs.export.chats import conversation
 from tests.kernel.test_reasoning import FAMILIES
 
 SECRET = "zebra"  # stands in thoughts alone
-CUT = {name: form.split("{}")[0] + "{}" for name, form in FAMILIES.items() if form[0] != "{"}
+# tags, brackets, one that the prompt has opened, channels: all families in test_reasoning.py
+SOME = {name: FAMILIES[name] for name in ("qwen", "opened", "magistral", "cohere", "harmony")}
+CUT = {name: form.split("{}")[0] + "{}" for name, form in SOME.items() if form[0] != "{"}
 END = Tool("end_conversation", "Ends it.")
 CALL = '<tool_call>\n{{"name": "order", "arguments": {{"number": {}}}}}\n</tool_call>'
-families = pytest.mark.parametrize("family", FAMILIES)
+families = pytest.mark.parametrize("family", SOME)
 cut_families = pytest.mark.parametrize("family", CUT)
 
 
@@ -93,7 +95,7 @@ def choice(text: str, finish: str = "stop", behaviour: str = "direct") -> gem_ma
 @families
 @pytest.mark.parametrize("behaviour", ["direct", "tool_calling", "user_llm"])
 def test_nobody_else_is_told_a_thought(family: str, behaviour: str) -> None:
-    episode, seller, buyer = talk(behaviour, FAMILIES[family].format(f"My {SECRET}.", "Ninety."))
+    episode, seller, buyer = talk(behaviour, SOME[family].format(f"My {SECRET}.", "Ninety."))
     assert [turn.action.text for turn in episode.turns[::2]] == ["Ninety.", "Ninety."]
     assert SECRET not in buyer.shown + seller.shown  # nor itself, later
     assert [turn.replies[0].reasoning for turn in episode.turns[::2]] == [f"My {SECRET}."] * 2
@@ -113,13 +115,13 @@ def test_who_is_cut_in_a_thought_has_said_nothing(family: str, behaviour: str) -
 def test_a_text_protocol_reads_what_is_said_alone(family: str, behaviour: str) -> None:
     thought = 'Action: {"name": "respond", "arguments": {"content": "zebra"}}'
     said = 'Action: {"name": "respond", "arguments": {"content": "Ninety."}}'
-    episode, _, buyer = talk(behaviour, FAMILIES[family].format(thought, said))
+    episode, _, buyer = talk(behaviour, SOME[family].format(thought, said))
     assert episode.turns[0].action == Action("Ninety.") and SECRET not in buyer.shown
 
 
 @families
 def test_a_user_simulator_neither_speaks_nor_stops_by_a_thought(family: str) -> None:
-    form = FAMILIES[family]
+    form = SOME[family]
     labelled = "Thought: hm\nResponse: {}"
     episode, _, _ = talk("user_react", form.format(labelled.format(SECRET), labelled.format("Hi.")))
     assert episode.turns[0].action.text == "Hi."
@@ -140,7 +142,7 @@ def test_a_judge_says_what_it_says_behind_its_thought(family: str) -> None:
         "seller": Seat("user_verify", "seller", policies={"judge": "judge"}),
         "buyer": Seat("direct", "buyer"),
     }
-    form = FAMILIES[family]
+    form = SOME[family]
     judge = Says(
         form.format("Verdict: true", "Reason: rude\nVerdict: false"),
         form.format("Verdict: false", "Verdict: true"),
@@ -151,7 +153,7 @@ def test_a_judge_says_what_it_says_behind_its_thought(family: str) -> None:
 
 @families
 def test_the_writer_of_a_memory_keeps_its_thoughts_to_itself(family: str) -> None:
-    writer = Says(FAMILIES[family].format(SECRET, "They talked of a lamp."))
+    writer = Says(SOME[family].format(SECRET, "They talked of a lamp."))
     seats = {
         "seller": Seat("direct", "seller", memory={"turns": 0, "summary": "writer"}),
         "buyer": Seat("direct", "buyer"),
@@ -180,7 +182,7 @@ def test_the_writer_of_a_memory_keeps_its_thoughts_to_itself(family: str) -> Non
 def test_a_closed_choice_is_read_behind_the_thought(
     family: str, behaviour: str, thought: str
 ) -> None:
-    turn = choice(FAMILIES[family].format(f"It is {thought}.", "I bet."), behaviour=behaviour)
+    turn = choice(SOME[family].format(f"It is {thought}.", "I bet."), behaviour=behaviour)
     assert turn.action.parsed == "bet"
 
 
@@ -193,7 +195,7 @@ def test_a_thought_that_was_cut_is_no_move(family: str) -> None:
 @families
 def test_a_call_in_a_thought_is_not_made(family: str) -> None:
     order = ToolCall("call_0", "order", {"number": 2})
-    thought, form = f"Order? {CALL.format(1)} No.", FAMILIES[family]
+    thought, form = f"Order? {CALL.format(1)} No.", SOME[family]
     ways = {
         "tool_calling": lambda text: talk("tool_calling", text)[0].turns[0].action,
         "endpoint": lambda text: read(_body(text), tools_in_text=True),
@@ -213,7 +215,7 @@ def _body(text: str, **message: Any) -> dict[str, Any]:
 
 @families
 def test_graders_and_boxes_see_what_was_said(family: str, tmp_path: Path) -> None:
-    form = FAMILIES[family]
+    form = SOME[family]
     data = tmp_path / "questions.jsonl"
     data.write_text('{"question": "The capital of France?", "answer": "Paris"}\n')
     scenario = make("questions", data=str(data), held_out=0)
@@ -239,7 +241,7 @@ def test_graders_and_boxes_see_what_was_said(family: str, tmp_path: Path) -> Non
 def test_a_text_from_outside_is_read_as_one_of_a_policy_is(family: str) -> None:
     env = gem_ma.aec_env("kuhn_poker")
     env.reset(seed=1)
-    env.step(FAMILIES[family].format("[check]", "bet"))
+    env.step(SOME[family].format("[check]", "bet"))
     assert env.unwrapped.game.turns[0].action == Action("bet", (), "bet")
 
 

@@ -127,7 +127,7 @@ def test_chance_is_called_a_difference_in_one_of_twenty_comparisons_at_most() ->
 
 def test_twelve_plays_that_turned_are_found_whatever_the_noise() -> None:
     others = 0
-    for seed in range(20):
+    for seed in range(8):
         rng = random.Random(seed)
         won = [0.0] * 12 + [float(rng.random() < 0.6) for _ in range(TASKS - 12)]
         planted = [1.0] * 12 + won[12:]
@@ -138,8 +138,8 @@ def test_twelve_plays_that_turned_are_found_whatever_the_noise() -> None:
         differs = compare_cells(before, after, resamples=400)["differs"]
         assert differs[:1] == ["success"]
         others += len(differs) > 1
-    # measures are a family of their own: one of twenty is expected, four come once in sixty times
-    assert others <= 3
+    # measures are a family of their own: one of twenty is expected
+    assert others <= 2
 
 
 def test_only_plays_with_the_same_task_and_seed_are_compared() -> None:
@@ -272,7 +272,12 @@ def test_a_shipped_run_is_scored_without_a_word_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "retail_scripted", "-n", "3", "--out", "run", "--quiet"]) == 0
+    assert (
+        main(
+            ["run", "retail_scripted", "-n", "3", "run.baselines=false", "--out", "run", "--quiet"]
+        )
+        == 0
+    )
     assert printed(capsys, "score", "run")["changed"] == {}
     assert main(["score", "run"]) == 0
     out, err = capsys.readouterr()

@@ -17,6 +17,11 @@ from gem_ma.scores.studies import seats_text, standing_rows
 STORED = json.loads((Path(__file__).parent / "rankings.json").read_text())
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gem_ma.scores.standings.RESAMPLES", 150)
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_both_are_openspiels_numbers(name: str) -> None:
     tables = [np.array(one) for one in STORED[name]["tables"]]

@@ -70,17 +70,6 @@ def test_t_quantiles_equal_the_printed_table(p: float, degrees: int, value: floa
     assert t_quantile(1 - p, degrees) == pytest.approx(-value, abs=6e-5)
 
 
-def test_t_quantile_agrees_with_integrating_the_density() -> None:
-    for degrees in (3, 7.5, 40):
-        t, steps = t_quantile(0.9, degrees), 20_000
-        norm = (
-            math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
-        )
-        xs = [t * (i + 0.5) / steps for i in range(steps)]
-        area = sum(norm * (1 + x * x / degrees) ** (-(degrees + 1) / 2) for x in xs) * t / steps
-        assert 0.5 + area == pytest.approx(0.9, abs=1e-6)
-
-
 def test_without_skewness_the_interval_is_students_t() -> None:
     low, high = skewed_t([2.0, 4.0, 6.0, 8.0])  # mean 5, s = 2.582, t_3 = 3.1824
     assert (low, high) == (
@@ -390,11 +379,6 @@ def slow_holm(p: Sequence[float]) -> list[float]:
 @given(st.lists(st.floats(0, 1), max_size=8, unique=True))
 def test_holm_equals_its_definition(p: list[float]) -> None:
     assert holm(p) == pytest.approx(slow_holm(p))
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
 
 
 @pytest.mark.parametrize(("c", "n"), [(c, n) for n in range(1, 6) for c in range(n + 1)])
