@@ -336,6 +336,13 @@ def test_tasks_are_a_sequence_made_when_asked_for() -> None:
         tasks[200]
 
 
+def test_scenarios_of_equal_settings_make_a_task_once() -> None:
+    one = Retail(data="own", knobs={"requests": 3})
+    same = Retail(data="own", knobs={"requests": 3}, max_actions=9)
+    assert same.tasks("val")[0] is one.tasks("val")[0]
+    assert Retail(data="own", knobs={"requests": 4}).tasks("val")[0] != one.tasks("val")[0]
+
+
 def test_even_the_smallest_shop_holds_tasks() -> None:
     tasks = Retail(data="own", users=1, orders=1, products=1).tasks("val")
     assert len({tasks[index].instruction for index in range(0, 200, 20)}) == 10
