@@ -391,3 +391,24 @@ def test_an_oracle_and_the_scripted_customer_play_every_task_out_whatever_its_ch
         measures = shop.measures(episode)
         if preset == "faithful":
             assert (measures["hard violations"], measures["user faults"]) == (0, 0), episode.task
+
+
+def test_a_task_whose_parts_contradict_each_other_is_not_proved() -> None:
+    shop, caught = OwnWorld(), 0
+    for task in shop.tasks("train")[:20]:
+        base, calls = shop.world(task), task.actions
+        writes = [
+            place
+            for place, call in enumerate(calls)
+            if call.name.startswith(("cancel_", "modify_", "return_", "exchange_"))
+        ]
+        others = [replace(task, actions=calls[:place] + calls[place + 1 :]) for place in writes[:1]]
+        others += [replace(task, outputs=("987654.32", *task.outputs[1:]))] if task.outputs else []
+        others.append(replace(task, goal="served" if task.goal != "served" else "refused"))
+        others.append(replace(task, user_id="nobody_here_0000"))
+        prove(task, base)
+        for other in others:
+            with pytest.raises(Unproved):
+                prove(other, base)
+        caught += len(others)
+    assert caught > 60
