@@ -697,6 +697,8 @@ def test_retry_after_is_obeyed_and_one_beyond_the_budget_gives_up_at_once() -> N
     began = time.monotonic()
     error = refused(status(429, retry_after=3600), wall_s=10)
     assert error.retryable and not isinstance(error, EndpointError) and time.monotonic() - began < 5
+    # nothing that is raised helps against an hour, and nobody guesses it
+    assert "it asks to wait 3600 s" in str(error)
 
 
 def test_retry_after_in_all_its_forms() -> None:

@@ -367,6 +367,8 @@ class Remote:
             f"{self.where}: no usable reply from {self.host} in {len(tries.failed)} attempts and"
             f" {tries.spent_s:.0f} s ({in_words(tries.failed)}); last: {fault.detail}"
         )
+        if (fault.retry_after or 0.0) >= 1.0:
+            what += f"; it asks to wait {fault.retry_after:.0f} s"
         if gone:
             return EndpointError(
                 f"{what}; the server cannot be reached: start it, or correct base_url"
