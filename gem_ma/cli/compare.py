@@ -30,7 +30,7 @@ Example:
     metavar="NAME",
     help="Test this score only, as in success; may be given several times.",
 )
-@click.option("--all", "whole", is_flag=True, help="Every flip and every score.")
+@click.option("--all", "whole", is_flag=True, help="Every flip and every measure.")
 @json_option
 def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_json: bool) -> int:
     """Compare run B with run A over the plays that both have: same task, same seed.

@@ -45,15 +45,15 @@ def compare_cells(
     those that B lost first), `flipped` (`to_lost to_won`), `scores` (score -> `a b`, means over
     the plays in both, and `difference low high p p_adjusted low_adjusted high_adjusted method
     tasks pairs better main`), `differs` (scores whose adjusted p is below 0.05), `equal` (scores
-    without any difference).
+    without any difference), `left_out` (returns and spreads that are not compared).
     """
-    names = _scores(first, second)
-    if strange := [name for name in scores if name not in names]:
-        known = ", ".join(names) or "none"
-        raise ConfigError(f"no score of these runs is called {strange[0]!r}; there are {known}")
+    known = _scores(first, second)
+    if strange := [name for name in scores if name not in known]:
+        listed = ", ".join(known) or "none"
+        raise ConfigError(f"no score of these runs is called {strange[0]!r}; there are {listed}")
     # a measure may be called "success without ..."
     measures = {*first.summary.get("measures", ()), *second.summary.get("measures", ())}
-    names = [name for name in names if name in scores] if scores else few(names, measures)
+    names = [name for name in known if name in scores] if scores else few(known, measures)
     shared = {name: _pairs(first, second, name) for name in names}
     flips = _flips(shared[SUCCESS] if SUCCESS in shared else _pairs(first, second, SUCCESS))
     moved = {name for name, pairs in shared.items() if any(a != b for _, a, b in pairs)}
@@ -82,6 +82,8 @@ def compare_cells(
             if name in moved and rows[name]["low"] is not None and rows[name]["p_adjusted"] < SURE
         ],
         "equal": [name for name in names if shared[name] and name not in moved],
+        # who names scores has left out the others
+        "left_out": [] if scores else [name for name in known if name not in names],
     }
 
 
@@ -195,7 +197,16 @@ def outcome(success: float) -> str:
 
 
 def verdict_of(comparison: Mapping[str, Any]) -> str:
-    """What came out, in one sentence."""
+    """What came out, in one sentence, and what was left out."""
+    left = [name for name in comparison["left_out"] if name.startswith(RETURN)]
+    said = _verdict(comparison)
+    if not left or not comparison["pairs"]:
+        return said
+    one = "1 return is" if len(left) == 1 else f"{len(left)} returns are"
+    return f"{said}; {one} not compared: gem-ma compare A B --score {left[0]!r} compares one"
+
+
+def _verdict(comparison: Mapping[str, Any]) -> str:
     differs = comparison["differs"]
     rows = comparison["scores"]
     tested = [row for row in rows.values() if row["p_adjusted"] is not None]
@@ -204,7 +215,8 @@ def verdict_of(comparison: Mapping[str, Any]) -> str:
     if any(row["method"] == ONE_PLAY for row in rows.values()):
         return f"{ONE_PLAY} in each run, so nothing is tested"
     if not tested:
-        return "every score is the same in every play"
+        which = "that is compared " if comparison["left_out"] else ""
+        return f"every score {which}is the same in every play"
     count = f"{len(tested)} {'score' if len(tested) == 1 else 'scores'} tested"
     if differs:
         parts = [f"{name} {decimal(rows[name]['difference'], plus=True)}" for name in differs]

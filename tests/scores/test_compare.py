@@ -142,6 +142,20 @@ def test_twelve_plays_that_turned_are_found_whatever_the_noise() -> None:
     assert others <= 2
 
 
+def test_returns_that_a_table_has_no_room_for_are_told() -> None:
+    # one of ten agents plays otherwise, and it is one of those for which there is no room
+    before = {f"return {name}": [0.0] * TASKS for name in "abcdefghij"}
+    after = {**before, "return j": [1.0] * TASKS}
+    result = compare_cells(cell(before), cell(after))
+    assert result["left_out"] == ["return i", "return j"]
+    assert verdict_of(result) == (
+        "every score that is compared is the same in every play;"
+        " 2 returns are not compared: gem-ma compare A B --score 'return i' compares one"
+    )
+    alone = compare_cells(cell(before), cell(after), ["return j"])
+    assert alone["left_out"] == [] and verdict_of(alone).startswith("B differs from A in return j")
+
+
 def test_only_plays_with_the_same_task_and_seed_are_compared() -> None:
     before, after = cell({"success": [1.0] * TASKS}), cell({"success": [0.0] * TASKS})
     others = {
