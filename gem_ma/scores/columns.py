@@ -314,7 +314,10 @@ def _sum(counts: list[int | None]) -> int | None:
 
 def _all_costs(of: Collection[Mapping[str, Any]]) -> str:
     paid = [cost["usd"] for cost in of]
-    return _usd(None if None in paid else math.fsum(paid))
+    unpriced = [cost for cost in of if cost["usd"] is None]
+    if any(None in (cost["prompt"], cost["completion"]) for cost in unpriced):
+        return "n/a (not all tokens were counted)"
+    return _usd(None if unpriced else math.fsum(paid))
 
 
 # -- printing --------------------------------------------------------------------------------------
@@ -345,12 +348,14 @@ def _models(counts: Mapping[str, int]) -> str:
 
 
 def _tokens_text(tokens: Mapping[str, int]) -> str:
-    # a bot samples none
-    return f"{tokens['sampled']} sampled, {tokens['prompt']} read" if tokens["sampled"] else ""
+    # a bot samples none, and who samples has read: a server that does not count it tells no 0
+    read = f", {tokens['prompt']} read" * (tokens["prompt"] > 0)
+    return f"{tokens['sampled']} sampled{read}" if tokens["sampled"] else ""
 
 
 def _cost_text(cost: Mapping[str, Any]) -> str:
-    return f"{_usd(cost['usd'])} for {cost['requests']} requests, {cost['retries']} tried again"
+    paid = _all_costs([cost])
+    return f"{paid} for {cost['requests']} requests, {cost['retries']} tried again"
 
 
 def _usd(value: float | None) -> str:

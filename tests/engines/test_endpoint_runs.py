@@ -670,6 +670,17 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
     )
 
 
+def test_a_count_that_no_server_gave_is_neither_zero_nor_a_missing_price() -> None:
+    reply = Reply("x", usage=Usage(None, 2))
+    turns = (Turn(0, "a", (), None, (), Action("x"), (reply,)),)
+    found = costs([usages_of(recorded({}, turns))], {"": Price(1, 1).of_usage})
+    found["b"] = found["a"]
+    rows = dict(column_rows({"tokens": {"a": {"sampled": 2, "prompt": 0}}, "costs": found}))
+    unknown = "n/a (not all tokens were counted)"
+    assert (rows["tokens a"], rows["cost"]) == ("2 sampled", unknown)
+    assert rows["cost a"] == f"{unknown} for 1 requests, 0 tried again"
+
+
 def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:
     async def work() -> list[str]:
         budget, order = Budget(tokens=100), []
