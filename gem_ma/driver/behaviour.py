@@ -31,6 +31,13 @@ class Behaviour(Protocol):
     async def act(self, asked: Asked) -> Action | str: ...
 
 
+async def act_of(player: Behaviour, asked: Asked) -> Action | str:
+    """What a behaviour does. Its `act` may be plain, in a run as in an environment."""
+    answer: Any = player.act(asked)
+    acted: Action | str = await answer if inspect.isawaitable(answer) else answer
+    return acted
+
+
 Factory = Callable[..., Behaviour]
 
 

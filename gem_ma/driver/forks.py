@@ -15,6 +15,7 @@ from gem_ma.driver.behaviour import (
     Behaviour,
     Factory,
     Sample,
+    act_of,
     as_factory,
     is_privileged,
     seat,
@@ -172,12 +173,12 @@ class Scripted:
             return self.script[asked.step]
         stand_in = self.stand_in
         if stand_in is None or stand_in.step != asked.step:
-            return await self.player.act(asked)
+            return await act_of(self.player, asked)
         state = self.rng.getstate()
         self.rng.seed(stand_in.seed)
         fresh = self.rng.getstate()
         try:
-            return await self.actor.act(asked)
+            return await act_of(self.actor, asked)
         finally:
             stand_in.drew = self.rng.getstate() != fresh
             self.rng.setstate(state)

@@ -17,6 +17,7 @@ from gem_ma.driver.behaviour import (
     Behaviour,
     Factory,
     Sample,
+    act_of,
     as_factory,
     is_privileged,
     no_policy,
@@ -243,7 +244,7 @@ class Seats:
 
     async def _act(self, agent: str, asked: Asked) -> Action | str:
         try:
-            return await self.players[agent].act(asked)
+            return await act_of(self.players[agent], asked)
         except SystemExit as error:  # would end the whole run
             raise RuntimeError(
                 f"agent {agent!r}: its behaviour raised SystemExit({error})"

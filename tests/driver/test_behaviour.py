@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gem_ma.agents import CATALOG
 
+import gem_ma
 from gem_ma.driver.behaviour import (
     FromFunction,
     as_factory,
@@ -18,6 +19,7 @@ from gem_ma.driver.behaviour import (
     no_policy,
     seat,
 )
+from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Tool, ToolCall
 from gem_ma.registry import load
@@ -135,6 +137,21 @@ def test_only_a_privileged_factory_is_given_the_task() -> None:
 def test_a_ready_object_with_act_sits_in_every_seat() -> None:
     ready = FromFunction(lambda messages, legal, rng: "bet", random.Random(0))
     assert act(ready, asked()).parsed == "bet"
+
+
+class Plain:
+    """Its act is no coroutine."""
+
+    def act(self, asked: Asked) -> str:
+        return "defect"
+
+
+def test_an_act_that_is_no_coroutine_plays_as_it_does_in_an_environment() -> None:
+    cast = {"player_0": Seat("plain"), "player_1": Seat("first_legal")}
+    plan = gem_ma.Plan(gem_ma.make("dilemma"), cast)
+    episode = asyncio.run(gem_ma.play(plan, behaviours={"player_0": lambda *_, **__: Plain()}))
+    assert episode.error is None
+    assert {turn.action.text for turn in episode.turns if turn.agent == "player_0"} == {"defect"}
 
 
 @pytest.mark.parametrize("wrong", [3, None, ["first_legal"]])
