@@ -251,6 +251,7 @@ async def _explain(explained: Explained, forks: Forks, wish: Wish) -> dict[str, 
         )
         values = {agent: each._asdict() for agent, each in shares.shares.items()}
         return row | {
+            "whose": wish.agent,
             "exact": shares.exact,
             "everybody": shares.everybody,
             "nobody": shares.nobody,
@@ -311,7 +312,8 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
         is_known = row["everybody"] is not None
         whole = f"{row['everybody'] - row['nobody']:.3g}" if is_known else "n/a"
         rows.append(["all of it", whole])
-        lines = [columns(rows, ("agent", f"share, {row['against']} instead"))]
+        of = f"return of {one_line(row['whose'], MOST_TEXT)}" if row["whose"] else "mean return"
+        lines = [columns(rows, ("agent", f"share of the {of}, {row['against']} instead"))]
     elif row["what"] == "messages":
         rows = [
             [str(v["step"]), names[v["agent"]], did[v["step"], v["agent"]], *_felt(v, names)]

@@ -75,6 +75,7 @@ def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: 
     # the same command finds the same to the last digit
     assert kept[::2] == kept[1::2] == printed
     shares = printed[3]
+    assert shares["whose"] == "player_0" and "share of the return of player_0, random" in table
     assert sum(value["mean"] for value in shares["values"].values()) == pytest.approx(
         shares["everybody"] - shares["nobody"], abs=1e-9
     )

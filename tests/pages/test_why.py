@@ -181,6 +181,13 @@ def test_messages_and_agents_are_tables(run: Path) -> None:
     assert said["rows"] == [["1", "b", "0.250 [0.125, 0.375]", "0.250 [0.125, 0.375]"]]
     assert shares["caption"] == "agents, as it lay, random_legal instead; 95 % intervals"
     assert shares["rows"] == [["a", "1.000 [0.500, 1.500]"], ["b", "1.000 [0.500, 1.500]"]]
+    # what was asked of others stays: of another agent's messages, of another return
+    (message,) = messages_row()["values"]
+    add_row(run / EXPLAINED, {**messages_row(), "values": [{**message, "step": 0, "agent": "a"}]})
+    add_row(run / EXPLAINED, {**agents_row(), "whose": "b"})
+    said, mean, of_one = lost_of(run)[1]["tables"]
+    assert [row[:2] for row in said["rows"]] == [["0", "a"], ["1", "b"]]
+    assert mean == shares and "random_legal instead, of the return of b;" in of_one["caption"]
 
 
 BAD = [

@@ -111,7 +111,10 @@ class Messages(_Found, tag_field="what", tag="messages", kw_only=True):
 
 
 class Agents(_Found, tag_field="what", tag="agents", kw_only=True):
+    """`whose` return is shared out: an agent's or a team's, else the mean of all."""
+
     values: dict[str, Estimate]
+    whose: str | None = None
 
 
 Found = Turns | Messages | Agents
@@ -201,16 +204,21 @@ def why_of(episode: Episode, is_lost: bool, faults: Faults | None, rows: Sequenc
     a bar for each act) and `tables` (messages, agents); a key only where there is something."""
     why = reasons(episode, faults, rows) if is_lost else []
     conditions: dict[str, dict[tuple[int, str], Turned]] = {}
+    said: dict[str, dict[tuple[int, str], Said]] = {}
     tables: dict[str, Any] = {}
     for row in rows:
+        # asked again, the last answer counts
         if isinstance(row, Turns):
             known = conditions.setdefault(_condition(row), {})
             known |= {(value.step, value.agent): value for value in row.values[:MOST_ROWS]}
+        elif isinstance(row, Messages):
+            caption = f"messages, {_condition(row)}; 95 % intervals"
+            heard = said.setdefault(caption, {})
+            heard |= {(one.step, one.agent): one for one in row.values}
+            tables[caption] = _said(sorted(heard.values(), key=lambda one: one.step))
         else:
-            # asked again, the last answer counts
-            title = "messages" if isinstance(row, Messages) else "agents"
-            caption = f"{title}, {_condition(row)}; 95 % intervals"
-            tables[caption] = _said(row) if isinstance(row, Messages) else _shares(row)
+            whose = f", of the return of {_cut(row.whose)}" if row.whose else ""
+            tables[f"agents, {_condition(row)}{whose}; 95 % intervals"] = _shares(row)
     made = {
         "why": [reason._asdict() for reason in why],
         "values": [{"name": name, "turns": _bars(known)} for name, known in conditions.items()],
@@ -246,14 +254,14 @@ def _bars(known: Mapping[tuple[int, str], Turned]) -> list[dict[str, Any]]:
     ]
 
 
-def _said(row: Messages) -> dict[str, Any]:
-    agents = list(dict.fromkeys(agent for one in row.values for agent in one.values))[:MOST_AGENTS]
+def _said(messages: Sequence[Said]) -> dict[str, Any]:
+    agents = list(dict.fromkeys(agent for one in messages for agent in one.values))[:MOST_AGENTS]
     return {
         "columns": ["step", "agent", *(f"for {_cut(agent)}" for agent in agents)],
         "rows": [
             [str(one.step), _cut(one.agent)]
             + [one.values[agent].text if agent in one.values else "" for agent in agents]
-            for one in row.values[:MOST_ROWS]
+            for one in messages[:MOST_ROWS]
         ],
     }
 
