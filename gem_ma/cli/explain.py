@@ -149,6 +149,8 @@ def command(
         if (path / REPLIES).is_dir():
             Stopping.latest = "go on with the same command: what the endpoint answered is kept"
         row = wait(_explain(explained, forks, wish))
+        if forks.faults:
+            ((row["fault"], _),) = forks.faults.most_common(1)
     if stopped := progress.ends[End.INTERRUPTED.value]:
         progress_line(f"the cost is reached: {counted(stopped, 'fork')} stopped before the end")
     row = {"episode": list(episode.id), **row}
@@ -336,6 +338,8 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
         why = (
             " (or the other deal has no such message)" if row.get("instead") == "other deal" else ""
         )
+        if row.get("fault"):
+            why += f"; mostly {one_line(row['fault'], 5 * MOST_TEXT)}"
         lines.append(f"{counted(failed, 'fork')} failed and are left out{why}")
     if row["given"] == "view" and row["what"] == "turns":
         unseen = sum(value["mean"] is None and not value["failed"] for value in row["values"])

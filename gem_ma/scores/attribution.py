@@ -39,7 +39,9 @@ from gem_ma.scores.forked import (
     FAILED,
     Openings,
     Pair,
+    Seen,
     Value,
+    is_cut,
     mean_of,
     value_of,
 )
@@ -220,15 +222,6 @@ def _beside(forks: Forks, turn: Turn) -> tuple[str, ...]:
         for other in forks.episode.turns
         if other.step == turn.step and other.agent != turn.agent
     )
-
-
-class Seen(Exception):
-    """The play was watched for as long as it is needed."""
-
-
-def is_cut(episode: Episode) -> bool:
-    """Whether whoever watched the play ended it."""
-    return (episode.error or "").startswith(f"{Seen.__name__}:")
 
 
 @dataclass

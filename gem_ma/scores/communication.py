@@ -19,8 +19,8 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Turn
 from gem_ma.registry import dealt
-from gem_ma.scores.attribution import Seen, said_elsewhere
-from gem_ma.scores.forked import Forks
+from gem_ma.scores.attribution import said_elsewhere
+from gem_ma.scores.forked import Forks, Seen
 
 
 class Influence(NamedTuple):

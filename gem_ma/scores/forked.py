@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +32,15 @@ Result = TypeVar("Result")
 FORK = 1_000_000  # repeats from this number on are forks: no run tries a task so often
 
 
+class Seen(Exception):
+    """The play was watched for as long as it is needed."""
+
+
+def is_cut(episode: Episode) -> bool:
+    """Whether whoever watched the play ended it."""
+    return (episode.error or "").startswith(f"{Seen.__name__}:")
+
+
 class Value(NamedTuple):
     """A mean with its 95 % interval and standard error; None where nothing could be measured. Of
     pairs without spread the interval has no width, which says that none was seen."""
@@ -47,7 +57,8 @@ class Value(NamedTuple):
 @dataclass(frozen=True)
 class Forks:
     """Plays forks of one recorded play. `cast`: who sits where, by default those of the record;
-    `first`: the repeat that its behaviours drew for; `behaviours` as for `gem_ma.play`."""
+    `first`: the repeat that its behaviours drew for; `behaviours` as for `gem_ma.play`; `faults`:
+    why forks failed, counted."""
 
     scenario: Scenario
     episode: Episode
@@ -59,6 +70,7 @@ class Forks:
     concurrency: int = 16
     first: int | None = None
     ended: Callable[[Episode], object] = id  # told of each play
+    faults: Counter[str] = field(default_factory=Counter)
 
     @property
     def seats(self) -> Mapping[str, Seat]:
@@ -105,6 +117,8 @@ class Forks:
         # one that is watched is cut on purpose, but for a budget that ends it
         if watch is id or made.end is End.INTERRUPTED:
             self.ended(made)
+        if made.end is End.FAILED and not is_cut(made):
+            self.faults[made.error or ""] += 1
         return made
 
     async def fork(
@@ -143,7 +157,8 @@ class Forks:
                 return await act_again(seats, Branch(self.episode, step, seed, first), turn)
         except (ConfigError, DataError, EndpointError):
             raise
-        except Exception:
+        except Exception as error:
+            self.faults[f"{type(error).__name__}: {error}"] += 1
             return None
         finally:
             ended(seats.players.values(), self.episode)

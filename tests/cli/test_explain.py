@@ -103,6 +103,17 @@ def test_turns_without_a_value_say_why(command: Command) -> None:
     assert code == 0 and re.search(r"^\d+ turns without a value: hardly any deal", out, re.M)
 
 
+def test_forks_that_fail_say_why(command: Command, tmp_path: Path) -> None:
+    words = "def breaks(messages, legal, rng):\n    raise ValueError('no such move')\n"
+    (tmp_path / "breaks.py").write_text(words)
+    assert command("run", "kuhn_random", "-n", 1, "--out", "out", "--quiet")[0] == 0
+    for options in (["--agents", "--agent", "player_0"], ["--turns"], ["--given", "view"]):
+        against = ("--against", "breaks.py:breaks", "--plays", 2, "--quiet")
+        code, out, err = command("explain", "out", "--episode", "0", *options, *against)
+        assert code == 0, err
+        assert re.search(r"^\d+ forks failed .* ValueError: no such move$", out, re.M)
+
+
 def test_a_world_without_success_explains_its_first_play_by_roles(command: Command) -> None:
     assert command("run", "werewolf", "-n", 2, "--out", "out", "--quiet")[0] == 0
     code, out, err = command("explain", "out", "--messages", "--plays", 2, "--quiet")
