@@ -43,6 +43,7 @@ from gem_ma.runs.bench import (
     Scorecard,
     card_at,
     cell_path,
+    check_same_code,
     check_weights,
     empty_card,
     player_of,
@@ -126,6 +127,8 @@ def command(
         if code := side.play(_typed(words), quiet):
             return code
     cards = [side.card for side in sides]
+    if len(cards) == 2:
+        check_same_code(*cards)
     page = write_report(
         out=out / "report.html", sections=sections_of(battery, cards), title="Scorecard"
     )

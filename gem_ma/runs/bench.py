@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from gem_ma import registry
-from gem_ma.config.battery import ORACLE, POLICY, Battery, Part, Player
+from gem_ma.config.battery import CHANCE, ORACLE, POLICY, Battery, Part, Player
 from gem_ma.config.loading import Loaded
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
@@ -110,6 +110,21 @@ class Scorecard:
                         f" and the battery has {wanted or 'no such row'}; put the file back from a"
                         " copy"
                     )
+
+
+def check_same_code(first: Scorecard, second: Scorecard) -> None:
+    """Raises DataError where a row was played by other code of the user's in one than in the other:
+    the digest of a battery knows a file of rules by its name and version alone."""
+    for row in (row for row in first.rows() if row in second.rows()):
+        # by those who play beside: the models may differ, and often do
+        for who in (CHANCE, ORACLE):
+            one, other = (card.cells[row][who].get("used", {}) for card in (first, second))
+            if changed := [name for name in one if one[name] != other.get(name, one[name])]:
+                raise DataError(
+                    f"row {row!r}: {changed[0]} was another file when {second.model} played it than"
+                    f" when {first.model} did, so scores are not compared; play both anew with"
+                    " --out FOLDER"
+                )
 
 
 # -- who is meant ----------------------------------------------------------------------------------

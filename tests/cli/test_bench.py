@@ -238,6 +238,51 @@ def test_scorecards_of_another_battery_are_not_compared(
     assert main(["bench", "a/random"]) == 0
 
 
+COIN = """
+from gem_ma import Ask, Reward, Scenario
+
+
+class Coin(Scenario):
+    \"\"\"Calls out a side of a coin.\"\"\"
+
+    agents = ("me",)
+
+    def play(self, rng, task):
+        said = yield Ask({"me": "Which?"}, legal=("heads", "tails"))
+        yield Reward({"me": 1.0 * (said["me"].parsed == "heads")}, why="coin")
+"""
+COINS = """
+title: A world in a file
+seed: 5
+rows:
+  coin:
+    skill: calls
+    scenario: {id: coin.py}
+    seat: me
+    oracle: first_legal
+    score: return me
+    tasks: 4
+"""
+
+
+@pytest.mark.long
+def test_scorecards_of_one_file_that_changed_meanwhile_are_not_compared(tmp_path: Path) -> None:
+    (tmp_path / "coins.yaml").write_text(COINS)
+
+    # in processes of their own: this one keeps the code that it has imported
+    def typed(*words: str) -> tuple[int, str]:
+        named = ("--battery", "coins.yaml", "--quiet")
+        done = gem_ma("bench", *words, *named, cwd=tmp_path)
+        return done.returncode, done.stderr
+
+    for out, paid in (("a", "1.0"), ("b", "5.0")):
+        (tmp_path / "coin.py").write_text(COIN.replace("1.0", paid))
+        assert typed("random", "--out", out)[0] == 0
+    code, told = typed("a/random", "b/random")
+    assert code == 2 and "row 'coin': coin.py was another file" in told
+    assert typed("a/random", "a/random")[0] == 0
+
+
 @pytest.mark.long
 def test_rows_that_were_not_asked_for_stay(
     battery: Path, capsys: pytest.CaptureFixture[str]
