@@ -141,17 +141,29 @@ def exam_rows(summary: Mapping[str, Any]) -> list[ExamRow]:
             change = told.get(score, {})
             # a score that is the same in every play tests nothing
             is_told = bool(change) and (change["p_adjusted"] or change["method"] == ONE_PLAY)
+            earlier = dict(_scores(first, apart)).get(score)
             rows.append(
                 ExamRow(
                     f"{name}: {score}",
                     _text(first, score, value),
-                    _text(exam, score, dict(_scores(first, apart)).get(score)),
-                    difference_of(change) if is_told else "",
+                    _text(exam, score, earlier),
+                    _change(change, earlier, value) if is_told else "",
                     f"{change['p_adjusted']:.4f}" if is_told and change["p_adjusted"] else "",
                 )
             )
         rows += [ExamRow(f"{name}: others", "", f"{left} more in summary.json")] if left else []
     return rows
+
+
+def _change(change: Mapping[str, Any], before: float | None, after: float | None) -> str:
+    """The difference of the plays that both exams scored; how many, where the means are of others
+    too: a play may have failed, or hold nothing to measure."""
+    told = difference_of(change)
+    if before is None or after is None or change["difference"] is None:
+        return told
+    whole = after - before
+    rounding = 1e-6 * max(1.0, abs(whole))
+    return told if abs(whole - change["difference"]) <= rounding else f"{told} of {change['pairs']}"
 
 
 def _chosen(listed: list[str], others: Mapping[str, Any], sure: list[str]) -> set[str]:

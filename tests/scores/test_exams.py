@@ -123,6 +123,22 @@ def test_a_table_has_before_after_and_what_is_sure_of_their_difference() -> None
     assert paid.change in page and "p (Holm)" in page
 
 
+def test_a_difference_of_some_plays_says_of_how_many() -> None:
+    last = plays(0.5)
+    last[3] = replace(last[3], end=End.FAILED)
+    # equality is that of plays which paid anything
+    for paid in (plays(0.5), last):
+        first = [play(n, [0.0] * 3) if n < 10 else one for n, one in enumerate(plays(0.0))]
+        summary = told(first, paid)
+        for row in exam_rows(summary):
+            score = row.name.removeprefix("sampled: ")
+            if not row.change:
+                continue
+            pairs = summary["changes"]["sampled"][score]["pairs"]
+            assert row.change.endswith("]" if pairs == 30 else f"] of {pairs}"), row
+        assert " of " in {row.name: row for row in exam_rows(summary)}["sampled: equality"].change
+
+
 def test_a_table_of_64_agents_and_30_measures_is_short() -> None:
     many = Judge(measures=lambda one: {
         **{f"m{n}": 1.0 for n in range(29)}, "late": one.returns()["player_0"]
