@@ -3,6 +3,7 @@ are. A file that exists is never replaced."""
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 import sys
@@ -23,6 +24,8 @@ from gem_ma.kernel.scenario import Scenario
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
 LARGE = 64_000_000  # bytes of weights; those of `new model --size small` are far below
+LONGEST = 90  # letters of a policy's name that are taken from its agent's
+WORDS = ("true", "false", "null")  # of YAML
 LISTED = 4  # agents that learn and are written one by one
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -129,12 +132,14 @@ def config(
         raise click.UsageError(f"--learns {strange[0]}: no such agent; its agents are {names}")
     if clones and not learners:
         raise click.UsageError("--clone says as whom they begin who learn: --learns AGENT, or all")
-    is_long = learns == ("all",) and len(learners) > LISTED
-    seats = '  "*": {policy: "{agent}"}' if is_long else _seats(made, learners)
+    called = _policies(learners)
+    # `{agent}` is the agent's name as it is, which not every policy may have
+    is_long = learns == ("all",) and len(learners) > LISTED and [*called] == [*called.values()]
+    seats = '  "*": {policy: "{agent}"}' if is_long else _seats(made, called)
     words = {"scenario": _quoted(source), "file": file, "agents": seats}
     if learners:
         engine, how = _learning(model, len(learners))
-        policies = ["{agent}"] if is_long else learners
+        policies = ["{agent}"] if is_long else [*called.values()]
         words |= {
             "learners": f"all {len(learners)} agents" if is_long else " and ".join(learners),
             "learned": ", ".join(map(_quoted, policies)),
@@ -234,12 +239,21 @@ def cast_of(made: Scenario, clones: Sequence[str]) -> dict[str, str]:
     return {**dict.fromkeys(made.agents, for_all[0]), **named} if for_all else named
 
 
-def _seats(made: Scenario, learners: list[str]) -> str:
+def _policies(learners: Sequence[str]) -> dict[str, str]:
+    """Agent -> its policy, which is called like it as far as a name of files may be."""
+    names: dict[str, str] = {}
+    for learner in learners:
+        name = re.sub(r"[^A-Za-z0-9_.+-]", "_", learner)[:LONGEST]
+        names[learner] = name if name not in names.values() else f"{name}_{len(names)}"
+    return names
+
+
+def _seats(made: Scenario, called: Mapping[str, str]) -> str:
     seats = []
     for name in made.agents:
         player = made.default_cast.get(name, "random_legal")
-        seat = {"policy": name} if name in learners else {"behaviour": player}
-        seats.append(f"  {name}: {_flow(seat)}")
+        seat = {"policy": called[name]} if name in called else {"behaviour": player}
+        seats.append(f"  {_quoted(name)}: {_flow(seat)}")
     return "\n".join(seats)
 
 
@@ -254,8 +268,9 @@ def _flow(values: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    # a colon or a brace in it would be YAML's
-    return text if re.fullmatch(r"[A-Za-z0-9_./-]+", text) else f'"{text}"'
+    # a colon or a brace in it would be YAML's; 3 is a number there, and true is no text
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _check_name(name: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma.config import load
+from gem_ma.training.schedule.checks import checked
 from tests.command_line import environment, gem_ma
 
 
@@ -72,3 +73,26 @@ def test_who_learns_alone_begins_with_a_higher_rate(here: Path) -> None:
         typed(here, "new", "config", scenario, "--scenario", scenario, "--learns", "all")
         learning = load(here / f"{scenario}.yaml").config.train
         assert learning is not None and learning.lr == rate
+
+
+def test_agents_of_any_name_learn_in_a_config_as_it_is_written(here: Path) -> None:
+    # spaces, other alphabets, two that come to one name, and what YAML reads as something else
+    names = ["a b", "a_b", "élise", "3", "true", "null", 'x: "y"']
+    for agents in (names[:3], names):
+        name = f"named{len(agents)}"
+        source = f"""
+from gem_ma import Ask, Scenario
+
+
+class Named(Scenario):
+    agents = {tuple(agents)}
+
+    def play(self, rng, task):
+        yield Ask(dict.fromkeys(self.agents, "Which?"), legal=("a", "b"))
+"""
+        (here / f"{name}.py").write_text(source, encoding="utf-8")
+        typed(here, "new", "config", name, "--scenario", f"{name}.py", "--learns", "all")
+        config = load(str(here / f"{name}.yaml")).config
+        settings = checked(config, config.policies)
+        assert list(config.agents) == agents and len(set(settings.policies)) == len(agents)
+        assert [seat.policy for seat in config.agents.values()] == settings.policies
