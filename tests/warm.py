@@ -206,6 +206,7 @@ def _become(request: list[Any], numbers: list[int]) -> list[str]:
         os.close(number)
     # ignored in what a shell runs in the background, where nobody types Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored below nohup
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

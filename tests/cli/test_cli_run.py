@@ -144,7 +144,6 @@ def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: P
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
 
 
-@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
     folder: Path, number: int, code: int
