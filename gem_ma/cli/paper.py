@@ -86,7 +86,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Repeat the experiments of the paper in small: figures a to f, each a grid of runs.
+    """Repeat the experiments of the paper in small: figures a to g, each a grid of runs.
 
     The same command again goes on where it stopped. Before more than ten minutes of work it says
     what they are and wants --yes; tables and page are written of what is there already.
