@@ -22,7 +22,7 @@ def found(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1_000,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return {**json.loads(out.read_text()), "stdout": done.stdout}

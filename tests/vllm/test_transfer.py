@@ -27,7 +27,7 @@ def found(
         env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1_000,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     made: dict[str, Any] = json.loads(out.read_text())
