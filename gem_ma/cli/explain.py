@@ -339,7 +339,7 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
             " (or the other deal has no such message)" if row.get("instead") == "other deal" else ""
         )
         if row.get("fault"):
-            why += f"; mostly {one_line(row['fault'], 5 * MOST_TEXT)}"
+            why += f"; mostly {one_line(row['fault'], 5 * MOST_TEXT).rstrip(': ')}"
         lines.append(f"{counted(failed, 'fork')} failed and are left out{why}")
     if row["given"] == "view" and row["what"] == "turns":
         unseen = sum(value["mean"] is None and not value["failed"] for value in row["values"])

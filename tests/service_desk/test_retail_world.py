@@ -406,7 +406,7 @@ def test_each_knob_moves_what_it_is_named_after(
     measure: Any, none: dict[str, Any], some: dict[str, Any], more_than: float
 ) -> None:
     def mean(knobs: dict[str, Any]) -> float:
-        tasks = OwnWorld(knobs={"intents": list(INTENTS), **knobs}).tasks("val")[:40]
+        tasks = OwnWorld(knobs={"intents": list(INTENTS), **knobs}).tasks("val")[:80]
         return sum(measure(task) for task in tasks) / len(tasks)
 
     assert mean(none) == 0 and mean(some) > more_than
