@@ -440,8 +440,8 @@ with their options, numbers of tasks, seed, and versions of the scenarios. Anoth
 refused, with exit code 2. So is another model whose folder has the same name (`openai/a:7b`,
 `openai/a-7b`), and a model whose weights, or a player whose code, are others by now
 than when a row of the scorecard was played, and a run folder whose weights are not those that it
-ended with; `--out FOLDER` begins anew. Two scorecards of rules
-that are a file of yours want the same file. The seed
+ended with; `--out FOLDER` begins anew. Where the rules of a row are a file of your own, both models
+must have played the same version of it. The seed
 is used by no other config, and tasks are of the split `test`; nothing hinders somebody from
 training on them. `--battery FILE` takes your own, `--seed N` other seeds.
 

@@ -8,6 +8,7 @@ import keyword
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -24,8 +25,8 @@ from gem_ma.kernel.scenario import Scenario
 TEMPLATES = Path(__file__).parent / "templates"
 TABLE = "table/softmax"
 LARGE = 64_000_000  # bytes of weights; those of `new model --size small` are far below
-LONGEST = 90  # letters of a policy's name that are taken from its agent's
-WORDS = ("true", "false", "null")  # of YAML
+LONGEST = 90  # characters of an agent's name that its policy's takes over
+YAML_WORDS = ("true", "false", "null")  # which it reads as other values than texts
 LISTED = 4  # agents that learn and are written one by one
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -243,8 +244,10 @@ def _policies(learners: Sequence[str]) -> dict[str, str]:
     """Agent -> its policy, which is called like it as far as a name of files may be."""
     names: dict[str, str] = {}
     for learner in learners:
-        name = re.sub(r"[^A-Za-z0-9_.+-]", "_", learner)[:LONGEST]
-        names[learner] = name if name not in names.values() else f"{name}_{len(names)}"
+        name = re.sub(r"^[.+-]|[^A-Za-z0-9_.+-]", "_", learner)[:LONGEST]
+        # two names may come to one, and what is put behind it may be a third
+        free = chain([name], (f"{name}_{number}" for number in count(2)))
+        names[learner] = next(each for each in free if each not in names.values())
     return names
 
 
@@ -269,7 +272,7 @@ def _flow(values: Mapping[str, str]) -> str:
 
 def _quoted(text: str) -> str:
     # a colon or a brace in it would be YAML's; 3 is a number there, and true is no text
-    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in YAML_WORDS
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 

@@ -348,9 +348,11 @@ def _models(counts: Mapping[str, int]) -> str:
 
 
 def _tokens_text(tokens: Mapping[str, int]) -> str:
-    # a bot samples none, and who samples has read: a server that does not count it tells no 0
-    read = f", {tokens['prompt']} read" * (tokens["prompt"] > 0)
-    return f"{tokens['sampled']} sampled{read}" if tokens["sampled"] else ""
+    if not tokens["sampled"]:  # a bot
+        return ""
+    # whoever samples has read something: 0 is what no server counted
+    read = f", {tokens['prompt']} read" if tokens["prompt"] else ""
+    return f"{tokens['sampled']} sampled{read}"
 
 
 def _cost_text(cost: Mapping[str, Any]) -> str:

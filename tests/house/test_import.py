@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ HEAVY = (
 COSTLY = ("asyncio", "importlib.metadata", "gem_ma.registry", "gem_ma.kernel.scenario")
 
 
-def fresh(code: str, *arguments: str) -> dict[str, object]:
+def fresh(code: str, *arguments: str) -> dict[str, Any]:
     report = (
         f"import sys, json, time\nstart = time.process_time()\ntry:\n    exec({code!r})\nexcept"
         " SystemExit:\n    pass\nprint('\\n' + json.dumps({'seconds': time.process_time() -"
@@ -50,8 +51,8 @@ def loaded_by(code: str, within: float) -> list[str]:
     """What the code loads; one of three runs must be fast, since others may use the machine."""
     for _ in range(3):
         report = fresh(code)
-        if float(str(report["seconds"])) < within:
-            return list(report["loaded"])  # type: ignore[call-overload]
+        if report["seconds"] < within:
+            return list(report["loaded"])
     raise AssertionError(f"{report['seconds']} s of {within} s")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gem_ma import Ask, Leave, Scenario, config, credit, make
 from gem_ma.config.learning import CriticSettings
@@ -134,6 +136,22 @@ def test_what_many_plays_begin_with_is_read_once_and_changes_no_number(
     assert learned() == pytest.approx(merged, abs=1e-5)
     assert np.ptp(merged) > 1e-3
     assert few < sum(read) / 2
+
+
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=1, max_size=5), max_size=12))
+def test_of_merged_sequences_none_begins_another_and_each_read_sees_what_it_saw(
+    drawn: list[list[int]],
+) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.training.learner.torch_critic import _merged
+
+    made = [(np.array(ids), [(len(ids) - 1, turn)]) for turn, ids in enumerate(drawn)]
+    merged = _merged(made)
+    seen = {turn: ids[: at + 1].tolist() for ids, places in merged for at, turn in places}
+    assert seen == dict(enumerate(drawn))
+    whole = [ids.tolist() for ids, _ in merged]
+    assert not any(one == other[: len(one)] for one in whole for other in whole if one is not other)
+    assert all(len(places) == 1 for _, places in made)  # what is given stays as it was
 
 
 @pytest.mark.long
