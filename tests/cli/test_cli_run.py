@@ -284,11 +284,14 @@ def test_progress_is_a_plain_line_off_a_terminal_and_nothing_when_quiet(
     ("hostile", "left"),
     [
         ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("a\x9b2Jb", "ab"),
+        ("a\x00\x07\rb", "ab"),
         ("left\u202eright\u2066x", "leftrightx"),
         ("one\u2028two", "one two"),
         ("unfinished \x1b]0;title", "unfinished "),
+        ("half \ud800", "half "),
         ("tab\tand\nline é 漢 👍", "tab\tand\nline é 漢 👍"),
     ],
 )
@@ -296,3 +299,16 @@ def test_nothing_from_a_model_can_steer_a_terminal(hostile: str, left: str) -> N
     from gem_ma.cli.terminal import plain
 
     assert plain(hostile) == left
+
+
+def test_a_wrong_option_of_a_behaviour_is_told_before_a_run_folder_is_made(tmp_path: Path) -> None:
+    for command in ("run", "check"):
+        found = gem_ma(
+            command,
+            "retail_scripted",
+            "scenario.data=own",
+            "agents.user.options.preset=faithfull",
+            cwd=tmp_path,
+        )
+        assert found.returncode == 2 and "did you mean 'faithful'" in found.stderr, found.stderr
+    assert not (tmp_path / "runs").exists()

@@ -204,8 +204,17 @@ trian: {}
 @pytest.mark.parametrize(
     ("change", "line"),
     [
+        (
+            ("{seed: 7, max_failed: 2%}", "{sed: 7}"),
+            "run.yaml:8: run.sed: unknown key (did you mean 'seed'?)",
+        ),
+        (
+            ("model: table/softmax", "model: table/softmax, temprature: 0"),
+            "run.yaml:7: policies.main.temprature: unknown key (did you mean 'temperature'?)",
+        ),
         (("{seed: 7, max_failed: 2%}", "7"), "run.yaml:8: run: wants keys with values; got 7"),
         (("seed: 7", "seed: true"), "run.yaml:8: run.seed: wants an integer; got True"),
+        (("seed: 7", "seed: '7'"), "run.yaml:8: run.seed: wants an integer; got '7'"),
         (
             ("rounds: 3", "rounds: three"),
             'run.yaml:2: scenario.rounds: should be a valid integer; got "three"',

@@ -152,8 +152,10 @@ def test_a_model_in_shards_is_the_same_model(tied: bool, byte_model: Path, tmp_p
     ("dtype", "loaded"),
     [
         ("auto", "bfloat16"),
+        ("bf16", "bfloat16"),
         ("fp16", "float16"),
         ("fp32", "float32"),
+        ("float32", "float32"),
     ],
 )
 def test_dtypes_are_as_asked_or_as_stored_and_adapters_stay_in_full_precision(

@@ -94,6 +94,11 @@ def test_turns_of_a_simultaneous_step_share_what_is_paid_after_it():
     ]
 
 
+def test_the_terminal_loss_reaches_the_player_that_did_not_move_last():
+    table = turns([episode("ab", [(1, "a", -1.0), (1, "b", 1.0)])], "main")
+    assert table.reward.tolist() == [-1.0, 1.0]
+
+
 def test_own_step_counts_what_it_leaves_out():
     table = turns(
         [episode("ab", [(0, "a", 1.0), (1, "a", 10.0), (1, "b", 2.0)])], "main", rule="own_step"

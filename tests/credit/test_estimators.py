@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gem_ma.credit import turns
-from gem_ma.credit.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, rloo
+from gem_ma.credit.estimators import ESTIMATORS, dr_grpo, estimate, grpo, rae, rebn, reinforce, rloo
 from gem_ma.credit.estimators.groups import by_group
 from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import Entry, Episode, Seat
@@ -72,11 +72,36 @@ def test_a_spread_of_rounding_is_no_spread():
         assert function([0.1 + 0.2, 0.3, 0.3]).tolist() == [0, 0, 0]
 
 
+def test_single_turns_teach_nothing_where_a_mean_is_taken():
+    assert [function([5.0]).tolist() for function in (rebn, grpo, dr_grpo, rloo, reinforce)] == [
+        [0],
+        [0],
+        [0],
+        [0],
+        [5],
+    ]
+
+
 def test_group_estimators_by_hand():
     assert grpo([1, 0, 0, 1]) == pytest.approx([1, -1, -1, 1], abs=1e-5)
     assert grpo([1, 0, 0, 1], ddof=1) == pytest.approx(np.array([1, -1, -1, 1]) * 0.8660, abs=1e-4)
     assert dr_grpo([1, 0, 0, 1]).tolist() == [0.5, -0.5, -0.5, 0.5]
     assert rloo([1, 0, 0, 1]) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+
+
+def test_group_estimators_count_an_episode_once_however_long_it_is():
+    table = table_of(played({"a": [0, 0, 1]}, 0), played({"a": [0]}, 1))
+    assert dr_grpo(table).tolist() == [0.5, 0.5, 0.5, -0.5]
+
+
+def test_groups_are_apart():
+    table = table_of(
+        played({"a": [1]}, 0, "g"),
+        played({"a": [3]}, 1, "g"),
+        played({"a": [100]}, 2, "h"),
+        played({"a": [102]}, 3, "h"),
+    )
+    assert rloo(table).tolist() == [-2, 2, -2, 2]
 
 
 def test_role_baselines_move_after_they_are_subtracted():
@@ -104,6 +129,16 @@ def test_a_faded_baseline_pays_the_last_turn_in_full():
     assert rae(table)[0].tolist() == [2.0, 2.0, 2.0]
     assert estimate("rae", table, gamma=0.5, faded=True)[0].tolist() == [0.5, 1.0, 2.0]
     assert estimate("rae", table, gamma=1.0, faded=True)[0].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_role_baselines_do_not_depend_on_the_order_of_completion():
+    episodes = [played({"a": [float(seed % 3)]}, seed) for seed in range(12)]
+    straight, _ = rae(table_of(*episodes))
+    mixed = [episodes[i] for i in (5, 0, 11, 3, 8, 1, 2, 10, 4, 9, 7, 6)]
+    shuffled, _ = rae(table_of(*mixed))
+    assert {e.seed: a for e, a in zip(mixed, shuffled, strict=True)} == {
+        e.seed: a for e, a in zip(episodes, straight, strict=True)
+    }
 
 
 def test_wrong_shapes_name_what_they_got():

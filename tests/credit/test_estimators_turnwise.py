@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import fmean, pstdev
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from gem_ma.credit import turns
 from gem_ma.credit.estimators import (
+    agent_norm,
+    at_grpo,
     c3,
     estimate,
     gae,
@@ -22,6 +25,7 @@ from gem_ma.credit.estimators import (
     shaped,
     spread,
     turn_credit,
+    turn_grpo,
 )
 from gem_ma.credit.table import TurnTable
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
@@ -150,6 +154,43 @@ def test_lambda_one_without_values_is_the_return_and_lambda_zero_the_reward(play
 
 
 # -- groups --------------------------------------------------------------------------------------
+
+
+def test_agent_norm_counts_an_episode_once_per_turn():
+    table = table_of(
+        played({"a": [("x", 0.0), ("x", 0.0), ("x", 1.0)]}, 0), played({"a": [("x", 0.0)]}, 1)
+    )
+    values = [1, 1, 1, 0]
+    assert agent_norm(table) == pytest.approx(
+        [(v - fmean(values)) / pstdev(values) for v in values]
+    )
+
+
+@given(PLAYS)
+def test_turn_index_groups_against_a_slow_loop(plays):
+    table = random_table(plays)
+    for function, column in ((turn_grpo, table.ret), (at_grpo, table.reward)):
+        found = function(table)
+        for n in range(len(table)):
+            mine = [
+                column[m]
+                for m in range(len(table))
+                if (table.agent[m], table.k[m]) == (table.agent[n], table.k[n])
+            ]
+            spread_of = pstdev(mine)
+            expected = (
+                (column[n] - fmean(mine)) / (spread_of + 1e-6)
+                if max(mine) - min(mine) >= 1e-8 and spread_of >= 1e-8
+                else 0.0
+            )
+            assert found[n] == pytest.approx(expected, abs=1e-6)
+
+
+def test_two_turns_of_one_episode_get_different_advantages():
+    table = table_of(
+        played({"a": [("x", 1.0), ("x", 0.0)]}, 0), played({"a": [("y", 0.0), ("x", 0.0)]}, 1)
+    )
+    assert turn_grpo(table).round(3).tolist() == [1, 0, -1, 0]
 
 
 def test_anchor_states_compare_turns_from_the_same_view_and_are_silent_where_there_is_one():

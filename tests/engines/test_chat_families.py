@@ -216,6 +216,14 @@ def test_the_format_of_calls_is_told_by_the_template_and_what_it_writes_is_read(
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())
+def test_every_family_has_its_own_format(byte_model: Path, name: str, family: Any) -> None:
+    chat = chat_of(byte_model, name)
+    native = chat.template.ways[0].write is None
+    assert (chat.tool_format, native) == (family.tool_format, family.native)
+    assert chat.continues
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES.items())
 def test_a_format_that_does_not_read_what_the_template_writes_is_refused(
     byte_model: Path, name: str, family: Any
 ) -> None:

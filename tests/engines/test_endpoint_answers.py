@@ -192,10 +192,13 @@ def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_who
 
 ERRORS = [
     {"code": 502, "message": "upstream"},
+    {"code": 400, "message": "x"},
     {"code": "401"},
     {"message": "m"},
     "busy",
+    {"code": 404},
     [1],
+    True,
 ]
 
 

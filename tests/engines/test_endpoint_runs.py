@@ -20,7 +20,7 @@ from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.budget import Budget, Price
 from gem_ma.engines.small.replay import Recorded
 from gem_ma.kernel.episode import End, Episode, Seat
-from gem_ma.kernel.errors import BudgetError, DataError, EngineError
+from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
 from gem_ma.runs.playing import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.runs.store import read_episodes
@@ -712,6 +712,11 @@ def test_a_failed_request_frees_its_claim_and_an_uncounted_one_keeps_it() -> Non
 
     # 90 for want of a count, and 7 that an empty reply took
     assert asyncio.run(work()).tokens == 97
+
+
+def test_usd_without_a_price_is_refused_by_the_budget() -> None:
+    with pytest.raises(ConfigError, match="price"):
+        asyncio.run(Budget(usd=1.0).claim(5, None, 5))
 
 
 def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> None:

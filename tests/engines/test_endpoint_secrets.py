@@ -210,8 +210,13 @@ policies: {{main: {{model: openai/m, base_url: "{url}", api_key_env: MY_KEY, max
     [
         "choices",
         "cooperate",
+        "ollama",
+        "lm-studio",
         "content",
+        "finish_reason",
         "m",
+        "EMPTY",
+        "assistant",
         "sk-1234",
     ],
 )

@@ -488,6 +488,21 @@ def test_more_than_64_calls_are_cut_in_plain_sight() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "finish"),
+    [
+        ("stop", "stop"),
+        ("tool_calls", "stop"),
+        ("length", "length"),
+        ("content_filter", "content_filter"),
+        ("eos", "stop"),
+        (None, "stop"),
+    ],
+)
+def test_finish_reasons(given: str | None, finish: str) -> None:
+    assert answered(says("x", finish=given)).finish == finish  # type: ignore[arg-type]
+
+
 def test_usage_is_read_and_unknown_where_the_server_does_not_say() -> None:
     assert answered(says("x", usage=None)).usage == Usage()
     full = reply("x", usage=(10, 4))
@@ -618,7 +633,11 @@ FAULTS = {
     ],
     "server": [
         status(500),
+        status(502),
+        status(503),
         status(408),
+        status(409),
+        status(425),
         raw(b'{"error": {"code": 500, "message": "x"}}'),
     ],
     "transport": [
@@ -632,11 +651,19 @@ FAULTS = {
         raw(b"<html>busy</html>", HTML),
         raw(json.dumps(reply("x")).encode(), "text/plain"),
         raw(b'{"choices": []}'),
+        raw(b'{"choices": null}'),
+        raw(b'{"choices": [{"message": null}]}'),
         raw(b'{"choices": [{"message": {"content": "x"}, "score": NaN}]}'),
+        raw(b"[1, 2]"),
         raw(b""),
+        raw(b"null"),
+        raw(b'{"error": "busy"}'),
         DEEP,
+        events("half", finish=None, done=False),
         events("half", finish=None, done=False, usage=(1, 1)),
         raw(b"data: {broken\n\n", EVENTS),
+        raw(b'data: {"error": {"message": "gone"}}\n\ndata: [DONE]\n\n', EVENTS),
+        events(finish=None),
         Answer(status=204, body=b""),
     ],
 }
@@ -812,7 +839,10 @@ def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> N
             "This model's maximum context length is 100 tokens. However, you requested 120 tokens",
             code_word=None,
         ),
+        status(400, "too long", code_word="context_length_exceeded"),
+        status(413, "maximum context length"),
         raw(b'{"error": {"code": "context_length_exceeded", "message": "x"}}'),
+        Answer(400, b'{"object": "error", "message": "maximum context length is 10", "code": 400}'),
     ],
 )
 def test_a_context_overflow_is_a_reply_that_says_so_once(answer: Answer) -> None:
@@ -841,6 +871,11 @@ def test_what_a_server_says_of_a_request_that_it_refused_is_told_once_a_kind(
     assert finishes == ["context_overflow", "content_filter"] * 2
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "(400: prompt is too long: 9 tokens > 8)" in told[0]
+
+
+def test_a_refusal_by_a_filter_is_data() -> None:
+    assert answered(status(400, "no", code_word="content_filter")).finish == "content_filter"
+    assert answered(says(None, finish="content_filter")).finish == "content_filter"
 
 
 def test_a_wrong_key_is_one_line_that_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -878,6 +913,15 @@ def test_a_wrong_model_name_is_told_from_a_wrong_address(answer: Answer) -> None
     error = refused(answer)
     assert isinstance(error, ModelNotFound) and "no model 'm'" in str(error)
     assert type(refused(status(404, "Not Found"))) is EndpointError
+
+
+def test_no_quota_ends_the_run_although_it_is_a_429() -> None:
+    for answer in (
+        status(429, "You exceeded your quota", code_word="insufficient_quota"),
+        status(402),
+    ):
+        error = refused(answer)
+        assert isinstance(error, EndpointError) and "no quota" in str(error)
 
 
 def test_a_redirect_is_not_followed_because_the_key_would_travel() -> None:
@@ -1242,6 +1286,15 @@ def test_a_key_reaches_the_server_and_nothing_else(
                 pytest.fail("no error")
 
 
+def test_a_key_of_the_default_server_is_never_sent_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with FaultServer([says()]) as server:
+        ask(engine_at(server))
+    assert KEY not in str(server.asked[0].headers)
+
+
 def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -1267,6 +1320,14 @@ def test_a_key_that_is_none_is_refused_without_showing_it(
     with pytest.raises(ConfigError, match="the key in MY_KEY holds white space") as caught:
         OpenAI("m", base_url="http://127.0.0.1:1/v1", api_key_env="MY_KEY")
     assert "canary" not in str(caught.value)
+
+
+def test_a_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY is not set"):
+        OpenAI("gpt-x")
+    with pytest.raises(ConfigError, match="MY_KEY is not set"):
+        OpenAI("m", base_url="http://127.0.0.1:1/v1", api_key_env="MY_KEY")
 
 
 @pytest.mark.parametrize(

@@ -578,8 +578,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         )
         for name, value in (
             ("logprobs_mode", "raw_logprobs"),
+            ("tokenizer", "another"),
             ("enable_lora", True),
+            ("max_lora_rank", 8),
+            ("skip_tokenizer_init", True),
             ("model", "another"),
+            ("generation_config", "auto"),
         )
     },
     "address": ({"base_url": "127.0.0.1:8000"}, "base_url is an address such as"),

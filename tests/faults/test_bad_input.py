@@ -4,14 +4,16 @@ there stays as it was."""
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SLOWLY, gem_ma
+from tests.command_line import SLOWLY, environment, gem_ma
 
 DATA = ("users.json", "orders.json", "products.json")
 
@@ -124,9 +126,12 @@ def test_a_model_folder_without_tokenizer_or_not_there(tmp_path: Path, kuhn_mode
     [
         "",
         "[",
+        "- 1",
+        "a: *b",
         "a: !!python/object/apply:os.system [id]",
         "{" * 5000,
         "\x00",
+        "x: " + "y" * 300_000,
     ],
 )
 def test_a_config_that_is_no_config(tmp_path: Path, text: str) -> None:
@@ -272,17 +277,58 @@ def test_a_run_folder_without_permission(played: Path) -> None:
         played.chmod(0o700)
 
 
+@pytest.mark.long
+def test_a_limit_on_file_size_is_met_as_a_full_disk_is(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gem_ma",
+        "run",
+        "kuhn_poker",
+        "-n",
+        "300",
+        "--quiet",
+        "--out",
+        "out",
+    ]
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=limited,
+    )
+    one_line(done, 1, "out/episodes.jsonl: File too large", "type the same command again")
+    kept = (tmp_path / "out" / "episodes.jsonl").read_bytes()
+    assert len(kept) <= 100_000 and kept.endswith(b"\n")
+    assert "300 ok / 0 failed / 0 excluded" in gem_ma("resume", "out", cwd=tmp_path).stdout
+    assert (tmp_path / "out" / "episodes.jsonl").read_bytes().startswith(kept)
+
+
 # -- scenarios and behaviours of a user ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
+        ("mine:Missing", "module mine has no 'Missing'"),
         ("mine:slow", "'mine:slow' is no Scenario"),
+        ("mine:Slow", "'mine:Slow' is no Scenario"),
+        ("torn:Quiz", "cannot be imported: SyntaxError"),
         ("raising:Quiz", "cannot be imported: ZeroDivisionError"),
+        ("nowhere:Quiz", "there is no module 'nowhere'"),
     ],
 )
 def test_a_module_that_does_not_hold_a_scenario(tmp_path: Path, source: str, said: str) -> None:
     (tmp_path / "mine.py").write_text(SLOWLY + "\nslow = Slow\n")
+    (tmp_path / "torn.py").write_text(
+        SLOWLY[: SLOWLY.index("for _") if "for _" in SLOWLY else 150] + "\nclass ("
+    )
     (tmp_path / "raising.py").write_text("1 / 0\n")
     one_line(gem_ma("run", source, cwd=tmp_path), 2, said)

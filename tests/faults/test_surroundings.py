@@ -116,6 +116,25 @@ def test_a_result_that_cannot_be_printed_is_one_line(tmp_path: Path, command: st
     )
 
 
+def test_a_module_that_exits_while_it_is_imported_is_a_fault_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
+    for command in ("run", "check"):
+        done = gem_ma(command, "script:Game", cwd=tmp_path)
+        assert (
+            done.returncode == 2
+            and "SystemExit" in done.stderr
+            and len(done.stderr.splitlines()) == 1
+        )
+    assert gem_ma("show", "scenario", "script:Game", cwd=tmp_path).returncode == 2
+
+
+def test_a_plain_function_of_the_working_folder_plays_an_agent(folder: Path) -> None:
+    done = gem_ma(
+        "run", "games:Fair", "agents.guesser.behaviour=games:heads", "-n", 3, "--json", cwd=folder
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["returns"]["guesser"]["mean"] == 1.0
+
+
 def test_failures_of_one_cause_are_one_line_whatever_their_seed(folder: Path) -> None:
     done = gem_ma("run", "games:Coin", "-n", 20, "--json", cwd=folder)
     summary = json.loads(done.stdout)
@@ -156,6 +175,13 @@ def test_a_damaged_checkpoint_is_passed_over_in_plain_sight(folder: Path) -> Non
     again = gem_ma("train", "trained.yaml", "--out", "t", cwd=folder)
     assert again.returncode == 0 and "step-000002 was passed over: trainer.json" in again.stderr
     assert (folder / "t/episodes.jsonl").read_bytes() == before
+
+
+def test_a_run_is_shown_where_its_scenario_is_no_longer_there(folder: Path) -> None:
+    assert gem_ma("run", "games:Fair", "-n", 3, "--out", "r", cwd=folder).returncode == 0
+    (folder / "games.py").unlink()
+    done = gem_ma("show", "r", cwd=folder)
+    assert done.returncode == 0 and "3 ok / 0 failed" in done.stdout and "games" in done.stderr
 
 
 def test_many_changed_settings_are_told_shortly(folder: Path) -> None:
@@ -256,6 +282,10 @@ def test_a_missing_extra_is_told_before_anything_is_played(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        (
+            "train.estimator.name=rebm",
+            "train.estimator.name: no estimator is called 'rebm' (did you mean 'rebn'?)",
+        ),
         ("train.estimator.key=[policy,nope]", "train.estimator.key: no column is called 'nope'"),
         ("run.seed=007", "run.seed: the number 007 has a leading zero"),
         ("run.seed=1e400", "run.seed: 1e400 is not a finite number"),
@@ -269,6 +299,15 @@ def test_what_cannot_be_learned_with_is_one_line_and_leaves_nothing(
         done.stderr
     )
     assert not (folder / "runs").exists()
+
+
+def test_a_dilemma_without_rounds_is_no_scenario(tmp_path: Path) -> None:
+    done = gem_ma("run", "dilemma", "scenario.rounds=0", cwd=tmp_path)
+    assert (
+        done.returncode == 2
+        and "scenario.rounds: a whole number from 1" in done.stderr
+        and not (tmp_path / "runs").exists()
+    )
 
 
 def test_wherever_a_disk_is_full_the_line_says_what_to_do() -> None:

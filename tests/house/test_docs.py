@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from inspect import cleandoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -395,3 +396,17 @@ def test_every_page_is_two_clicks_from_the_index() -> None:
         }
         reached |= {page for page in links if page.is_relative_to(docs)}
     assert {*docs.rglob("*.md")} <= reached
+
+
+@pytest.mark.parametrize("name", sorted({*gem_ma._PUBLIC} - {"Play"}))  # which is an alias
+def test_every_public_name_can_be_read_about_without_a_tool(name: str) -> None:
+    """docs/reference/api.md as GitHub shows it."""
+    item = getattr(gem_ma, name)
+    page = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
+    is_class = isinstance(item, type)
+    heading = f"\n## class `{name}`\n" if is_class else f"\n## `{name}()`\n"
+    text = page.partition(heading)[2].partition("\n## ")[0]
+    assert cleandoc(item.__doc__ or "").splitlines()[0] in text
+    # of an Enum and an exception the constructor is Python's
+    parameters = {} if is_class and name in ("End", "ConfigError") else signature(item).parameters
+    assert all(f"{each}: " in text for each in parameters)

@@ -101,7 +101,10 @@ DAMAGE: dict[str, Any] = {
     "too far back": [2, 5],
     "no reply": [0, 5],
     "more than it has": [1, 10_000],
+    "a negative count": [1, -1],
+    "one number": [1],
     "text": "ab",
+    "truth": [True, 1],
     "nothing": None,
 }
 

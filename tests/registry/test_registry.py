@@ -144,8 +144,10 @@ def test_tasks_by_split_and_index() -> None:
     [
         ("test/2", "no task 'test/2' in split 'test'; it has 2, from test/0 to test/1"),
         ("test/-1", "no task 'test/-1'"),
+        ("test/x", "no task 'test/x'"),
         ("dev/0", "split 'dev'; it is empty"),
         ("0", "a task is <split>/<index>"),
+        ("", "a task is <split>/<index>"),
     ],
 )
 def test_a_task_that_is_not_there_is_named_with_the_range(key: str, words: str) -> None:

@@ -57,7 +57,9 @@ def test_an_environment_of_a_library_is_no_code_of_a_user(library, name, code, k
     ("typed", "meant"),
     [
         ("gym:FrozenLake-v1", "gymnasium:FrozenLake-v1"),
+        ("open_spiel:kuhn_poker", "openspiel:kuhn_poker"),
         ("ta:TicTacToe-v0", "textarena:TicTacToe-v0"),
+        ("rg:leg_counting", "reasoning_gym:leg_counting"),
         ("game:Wordle-v0-easy", "gem:game:Wordle-v0-easy"),
     ],
 )

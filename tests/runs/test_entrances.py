@@ -46,12 +46,21 @@ def of_train(options: str) -> str:
 # name -> what is wrong in every command
 EVERYWHERE = {
     "a key nobody knows": config(more="limit: {usd: 1}\n"),
+    "a section of another kind": config(more="run: 3\n"),
+    "a number that is text": config(more="run: {seed: often}\n"),
     "a number below its bound": config(more="run: {concurrency: 0}\n"),
+    "a fraction for a count": config(more="run: {episodes_per_task: 1.5}\n"),
+    "a flag that is neither": config(more="run: {baselines: perhaps}\n"),
+    "a limit below zero": config(more="limits: {usd: -1}\n"),
+    "a retry option nobody takes": config(more="retry: {atempts: 3}\n"),
+    "an exam without episodes": config(more="evaluate: {episodes: 0}\n"),
     "yaml that does not parse": config(more="run: {seed: 1\n"),
+    "a key that stands twice": config(more="run: {seed: 1}\nrun: {seed: 2}\n"),
     "a list for the whole": "- scenario\n- agents\n",
     "no scenario": config(head=""),
     "a scenario that nobody knows": of_scenario("id: kuhn_pokr"),
     "an option that the scenario lacks": of_scenario("id: kuhn_poker, chips: 3"),
+    "an option of another type": of_scenario("id: guess_number, high: much"),
     "a task that the split lacks": of_scenario("id: retail, split: test, tasks: [99999]"),
     "a split that is not there": of_scenario("id: retail, split: tset"),
     "a file that is not there": of_scenario("id: missing.py"),
@@ -61,9 +70,12 @@ EVERYWHERE = {
     "an option that the behaviour lacks": of_seat("{behaviour: random_legal, options: {warm: 1}}"),
     "a policy that is not listed": of_seat("{policy: mian}"),
     "a seat with nobody in it": of_seat("{}"),
+    "a memory of another shape": of_seat("{policy: main, memory: {turns: few}}"),
     "a tool that nobody knows": of_seat("{policy: main, tools: [pyhton]}"),
     "an engine that nobody knows": of_policy("model: tabel/softmax"),
+    "a model without its engine": of_policy("model: softmax"),
     "an option that the engine lacks": of_policy(f"model: {TABLE}, heat: 2"),
+    "a temperature below zero": of_policy(f"model: {TABLE}, temperature: -1"),
     "a key in the open": of_policy("model: openai/m, api_key: sk-0123456789abcdef0123456789abcdef"),
     "a variable that is not set": of_policy("model: openai/m, api_key: '${env:NO_SUCH_KEY_9}'"),
     "an address that is none": of_policy("model: openai/m, base_url: 'not an address'"),
@@ -81,6 +93,7 @@ TRAINING = {
     "a policy that cannot learn": config(
         policy="policies:\n  main: {model: scripted/echo}\n",
     ),
+    "a rate of zero steps": of_train("lr: -1"),
     "a group that does not divide": of_train("group_size: 3"),
 }
 

@@ -201,6 +201,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "of another form": lambda data: data.replace(b'{"form":1', b'{"form":9'),
     "a row less": lambda data: data.split(b"\n", 1)[1],
     "a verdict less": garbled,
+    "torn": lambda data: data[: len(data) // 2],
     "no JSON": lambda data: b"\x00" * len(data),
     "the stamp alone": lambda data: data.splitlines(keepends=True)[-1],
     "another end": lambda data: data.replace(b'"terminated"', b'"ended"', 1),

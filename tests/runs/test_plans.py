@@ -55,6 +55,12 @@ def plans(source: str, *overrides: str) -> list[Plan]:
     return listed
 
 
+def test_same_config_gives_same_plans() -> None:
+    first, again = plans(QUIZ, "run.seed=3"), plans(QUIZ, "run.seed=3")
+    assert [plan.id for plan in first] == [plan.id for plan in again]
+    assert [plan.seed for plan in first] != [plan.seed for plan in plans(QUIZ, "run.seed=4")]
+
+
 def test_repeats_of_a_task_share_its_seed() -> None:
     listed = plans(QUIZ, "run.seed=3", "run.episodes_per_task=2", "scenario.tasks=[4, 1]")
     seed_4, seed_1 = stable_seed(3, "test/4"), stable_seed(3, "test/1")
@@ -75,6 +81,18 @@ def test_n_of_a_single_task_are_n_seeds_and_a_longer_run_begins_with_the_shorter
     assert len({plan.seed for plan in long}) == 6 and [plan.id for plan in long[:3]] == [
         plan.id for plan in short
     ]
+
+
+def test_repeats_of_a_single_task_have_seeds_of_their_own() -> None:
+    assert (
+        len(
+            {
+                plan.seed
+                for plan in plans("kuhn_poker", "scenario.tasks=2", "run.episodes_per_task=3")
+            }
+        )
+        == 6
+    )
 
 
 def test_a_plan_carries_limits_options_and_the_cast() -> None:

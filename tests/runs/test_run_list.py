@@ -71,6 +71,7 @@ ODD_ORDERS = {
     + 'run: {}\n"agents":\n  a:\n    policy: main\n',
     "a wide key behind": SEATS.replace("agents:\n  a:\n    policy: main\n", "")
     + "run: {}\nagents :\n  a:\n    policy: main\n",
+    "all of it behind": "run: {}\n" + SEATS,
     "in one line": "{scenario: {id: toy},\nagents: {a: {policy: main}}, policies: {main: {model: x/y}},\nrun: {}}",
     "lines of Windows": (SEATS + "run:\n  seed: 1\n").replace("\n", "\r\n"),
     "a mark in front": "\ufeff" + SEATS + "run: {}\n",
@@ -105,6 +106,9 @@ def test_a_damaged_config_is_named_in_the_list(config: str, tmp_path: Path) -> N
     [
         "{",
         "[1]",
+        "3",
+        "[" * 100_000,
+        '{"success": {"mean": NaN}}',
         '{"success": {"mean": 1e999}}',
         '{"success": {"mean": 1' + "0" * 400 + "}}",
         "\udcff",

@@ -87,6 +87,13 @@ def test_a_new_folder_says_what_was_asked_for(tmp_path: Path) -> None:
     assert "&id" not in (path / "resolved.yaml").read_text()
 
 
+def test_shared_values_are_written_without_yaml_aliases(tmp_path: Path) -> None:
+    shared = ["x", "y"]
+    with opened(tmp_path / "run", {"scenario": {"id": "toy"}, "first": shared, "second": shared}):
+        pass
+    assert "&" not in (tmp_path / "run" / "resolved.yaml").read_text()
+
+
 def test_episodes_come_back_in_order_and_count_as_done(run: RunFolder) -> None:
     run.append([episode(1), episode(2, End.FAILED)])
     run.append([])
@@ -94,6 +101,16 @@ def test_episodes_come_back_in_order_and_count_as_done(run: RunFolder) -> None:
     assert run.done() == {("test/1", 7, 0), ("test/2", 7, 0), ("test/3", 7, 0)}
     assert run.failed() == {("test/2", 7, 0)}
     assert [one.task for one in run.episodes()] == ["test/1", "test/2", "test/3"]
+
+
+def test_the_same_command_again_takes_the_folder_up(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as first:
+        first.append([episode(1)])
+    before = (tmp_path / "run" / "episodes.jsonl").read_bytes()
+    with opened(tmp_path / "run") as second:
+        assert second.done() == {("test/1", 7, 0)}
+        second.append([episode(2)])
+    assert (tmp_path / "run" / "episodes.jsonl").read_bytes().startswith(before)
 
 
 def test_a_later_attempt_replaces_a_failed_one_and_the_line_stays(run: RunFolder) -> None:
@@ -248,8 +265,10 @@ def test_other_data_or_models_at_resume_are_an_error_and_another_path_is_not(
 @pytest.mark.parametrize(
     "tail",
     [
+        b'{"schema":1,"id":["te',
         b"\x00" * 300,
         b'{"schema":1}\n',
+        b"garbage\n",
         b"\xff\xfe",
         dump_episode(episode(3)).encode(),
     ],
@@ -336,7 +355,9 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(tmp_path: Path, name: str) 
     ("name", "content"),
     [
         ("manifest.json", b'{"schema": 1'),
+        ("manifest.json", b"[]"),
         ("resolved.yaml", b"{a: [b"),
+        ("resolved.yaml", b"7"),
     ],
 )
 def test_a_damaged_file_of_the_folder_is_named(tmp_path: Path, name: str, content: bytes) -> None:
@@ -531,7 +552,10 @@ def test_a_command_that_a_killed_writer_was_starting_locks_nobody_out(tmp_path: 
     [
         "",
         "{",
+        "[]",
+        '{"pid": "x", "host": "HOST"}',
         '{"pid": 1e99, "host": "HOST"}',
+        '{"pid": 99999999999999999999, "host": "HOST"}',
         '{"pid": 1, "host": "elsewhere"}',
     ],
 )
@@ -729,8 +753,16 @@ LISTED: dict[str, tuple[Any, dict[str, float]]] = {
         f"of another shape {one!r}": (one, {})
         for one in (
             {"success": 1, "returns": [1]},
+            {"after": 3},
             {"after": {"sampled": {"return": "x"}}},
         )
+    },
+    **{
+        f"of odd values {one!r}": (
+            {"success": {"mean": one}, "returns": {"a": one, "b": {"mean": one}}},
+            {},
+        )
+        for one in ("x", None, True, [1])
     },
 }
 
@@ -885,9 +917,11 @@ def test_a_checkpoint_file_cannot_have_such_a_name(tmp_path: Path, name: str) ->
     [
         ({"ledger": (Entry(0, "stranger", 1.0),)}, "ledger[0]: 'stranger' is not in the cast"),
         ({"ledger": (Entry(10**30, "a", 1.0),)}, "ledger[0]: no play has a step 1000"),
+        ({"ledger": (Entry(-2, "a", 1.0),)}, "ledger[0]: no play has a step -2"),
         ({"turns": ((0, "stranger"),)}, "turns[0]: 'stranger' is not in the cast"),
         ({"turns": ((1, "a"), (0, "a"))}, "turns[1]: 'a' acts at step 0, behind step 1"),
         ({"turns": ((-1, "a"),)}, "turns[0]: 'a' acts at step -1"),
+        ({"turns": ((10**30, "a"),)}, "turns[0]: 'a' acts at step 1000"),
     ],
 )
 def test_a_play_that_no_game_can_have_is_told_with_its_line(

@@ -169,6 +169,10 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
             "who.yaml:6: agents.player_0.behaviour: no behaviour is called 'first_legl'",
         ),
         (
+            ("{behaviour: random_legal}", "{behavior: random_legal}"),
+            "who.yaml:7: agents.player_1.behavior: unknown key (did you mean 'behaviour'?)",
+        ),
+        (
             ("agents.player_1:", "agents.player_2:"),
             "who.yaml:7: agents.player_2: no agent of dilemma has this name",
         ),
@@ -183,6 +187,18 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
         (
             ("agents.player_1:", "agents:"),
             "who.yaml:6: grid.agents.player_0: another axis replaces the section",
+        ),
+        (
+            ("agents.player_1:", "agents.player_0.options:"),
+            "who.yaml:7: grid.agents.player_0.options: another axis replaces the section",
+        ),
+        (
+            ("{repeats: 2}", "{repets: 2}"),
+            "who.yaml:2: study.repets: unknown key (did you mean 'repeats'?)",
+        ),
+        (
+            ("{repeats: 2}", "{repeats: 0}"),
+            "who.yaml:2: study.repeats: should be greater than or equal to 1; got 0",
         ),
         (
             ("{repeats: 2}", "{design: gird}"),
@@ -490,6 +506,23 @@ def test_an_interaction_is_what_row_and_column_do_not_explain() -> None:
     assert one["units"] == 40
 
 
+def test_additive_cells_have_no_interaction_at_all() -> None:
+    means = {
+        names: 0.1 + 0.2 * i + 0.3 * j
+        for names, (i, j) in zip(
+            itertools.product("ab", "xy"), itertools.product((0, 1), (0, 1)), strict=True
+        )
+    }
+    cells = {
+        names: cell({"m": {(f"t/{task}", 0, 0): mean for task in range(30)}})
+        for names, mean in means.items()
+    }
+    (one,) = study_summary({"r": ("a", "b"), "c": ("x", "y")}, cells, ("a", "x"))["interactions"][
+        "m"
+    ]
+    assert [entry["effect"] for entry in one["cells"]] == [0.0, 0.0, 0.0, 0.0]
+
+
 def test_a_null_study_is_seldom_significant_after_adjustment() -> None:
     found = 0
     for seed in range(20):
@@ -711,6 +744,7 @@ agents: {user: retail_user}
             assert row["tasks"] == 6
     refused = gem_ma(*asked, "pass^5", cwd=folder)
     assert refused.returncode == 2 and "set study.repeats=5 or more" in refused.stderr
+    assert "no cell will have" in gem_ma(*asked, "pass^0", cwd=folder).stderr
 
 
 def test_a_task_that_lost_a_try_leaves_its_cell_without_a_number() -> None:
@@ -765,6 +799,7 @@ def test_a_cell_that_was_played_on_is_told_beside_the_numbers_of_then(folder: Pa
         pages.append(gem_ma("list", "studies", "--root", ".", cwd=folder).stderr)
         return ["played on since the cells were compared" in page for page in pages]
 
+    assert told() == [False] * 6
     found = json.loads((folder / "out" / "study.json").read_text())
     (cell, *_) = (one["run"] for one in found["cells"] if one["failed"])
     gem_ma("resume", f"out/{cell}", "--retry-failed", cwd=folder, REPAIRED="1")

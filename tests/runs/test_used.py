@@ -125,6 +125,7 @@ spec.loader.exec_module(module)
 """,
     "a run": "import runpy\nrunpy.run_path('rules.py')\n",
     "an exec": "exec(open('rules.py').read())\n",
+    "a library": "import numpy as np\nnp.loadtxt('rules.py', comments='#', dtype=str)\n",
     "a database": "import sqlite3\nsqlite3.connect('rules.py').close()\n",
 }
 

@@ -37,16 +37,22 @@ def test_an_expression_is_worth_what_python_says_and_is_in_one_split(options):
     ("answer", "paid"),
     [
         ("{}", 1.0),
+        ("It is {}.", 1.0),
+        (" {} \n", 1.0),
         ("{task} = {}", 1.0),
         ("{task} = {} = 3", 0.0),
         ("3 * 4 = 12, so it is {task} = {}.", 1.0),
+        ("I add 3 and 4. The answer is {}", 1.0),
         ("{task}\nAnswer: {:,}", 1.0),
+        ("={}", 1.0),
         ("{} = {task}", 0.0),
         ("answer: {} or 3", 0.0),
         ("{task} is {}", 0.0),
+        ("0 {}", 0.0),
         ("{} or 3", 0.0),
         ("", 0.0),
         ("9" * 5000, 0.0),
+        ("many", 0.0),
     ],
 )
 def test_the_one_number_of_an_answer_is_read(answer, paid):

@@ -92,7 +92,10 @@ def test_a_program_is_judged_by_what_it_prints(tmp_path: Path) -> None:
 # Each says that it passes, by another way; none of them halves a number.
 FORGERIES = {
     "prints the success line": 'print(\'OK\'); print(\'{"passed": 3, "total": 3, "why": ""}\')',
+    "ends in order": "import sys; sys.exit(0)",
+    "ends at once": "import os; os._exit(0)",
     "ends when it is called": "import os\ndef half(x): os._exit(0)",
+    "leaves when it is called": "def half(x): raise SystemExit(0)",
     "is equal to everything": """
 class Yes(float):
     def __eq__(self, other): return True
@@ -151,6 +154,9 @@ def half(x):
     "ends the judge": "import os, signal\ndef half(x):\n    os.kill(os.getppid(), signal.SIGKILL)",
     "ends all": "import os, signal\ndef half(x):\n    os.kill(-1, signal.SIGKILL)",
     "leaves by a thread": "import os, threading\nthreading.Thread(target=lambda: os._exit(0)).start()\ndef half(x): return 1",
+    "ends a loop of the test": "def half(x): raise StopIteration",
+    "claims to have no judge": "def half(x): raise AssertionError('passed')",
+    "defines the check": "def half(x): return 1\ndef check(candidate): return True\ncandidate = None",
     "writes a large result": "def half(x): return 'x' * (1 << 22)",
     "prints without end": "def half(x):\n    while True: print('x' * 100000)",
 }
@@ -182,8 +188,10 @@ def test_a_test_that_wants_an_error_is_not_served_by_an_end(tmp_path: Path) -> N
     "forgery",
     [
         "import os; os._exit(0)",
+        "print('OK\\nAccepted')",
         "import os\nfor end in range(64):\n  try: os.write(end, b'2\\n')\n  except OSError: pass",
         "import os\nprint(open('/proc/self/fd/0').read(), os.listdir('.'))",
+        "while True: pass",
         "import time; time.sleep(60)",
         "print('2\\n' * 10 ** 9)",
         "import os\nwhile True: os.fork()",
@@ -227,6 +235,7 @@ def test_a_later_attempt_is_told_what_failed_and_pays_less(tmp_path: Path) -> No
 def test_a_bomb_costs_its_time_and_the_next_answer_is_judged_rightly(tmp_path: Path) -> None:
     bombs = (
         "def half(x):\n    while True: pass",
+        "def half(x): return 10 ** 10 ** 10",
         "def half(x): return [0] * 10 ** 12",
     )
     for bomb in bombs:
@@ -378,6 +387,7 @@ def test_a_line_ends_with_a_newline_alone(tmp_path: Path) -> None:
         ({"prompt": "p"}, "no tests"),
         ({"prompt": "p", "test": "def ("}, "no Python"),
         ({"prompt": "p", "inputs": ["1"], "outputs": []}, "two lists of one length"),
+        ({"prompt": "p", "inputs": [1], "outputs": ["1"]}, "are texts"),
         (
             {"prompt": "p", "entry_point": "f", "inputs": [1], "outputs": [1]},
             "lists of its arguments",
@@ -399,9 +409,11 @@ def test_what_is_wrong_with_a_row_is_said_in_a_line(
     [
         {"credit": "some"},
         {"attempts": 0},
+        {"examples": -1},
         {"held_out": 2.0},
         {"limits": {"timeout_s": 0}},
         {"limits": {"timeout_s": float("nan")}},
+        {"limits": {"timeout_s": "5"}},
         {"limits": {"cpu": 1}},
         {"limits": {"sandbox": "docker"}},
     ],

@@ -202,15 +202,19 @@ def test_what_a_solver_wrote_runs_before_the_check_and_is_gone_at_it(tmp_path: P
     ("change", "message"),
     [
         ({"check": ""}, "row 1: no text in the column check; it has instruction"),
+        ({"instruction": 3}, "row 1: no text in the column instruction"),
         ({"check": "a\0b"}, "row 1: check holds a NUL byte"),
         ({"files": ["a"]}, "row 1: files are an object"),
         ({"files": {"../a": ""}}, r"row 1: '\.\./a' is not a path below the session's home"),
         ({"files": {"/a": ""}}, "row 1: '/a' is not a path"),
         ({"files": {"a": 3}}, "row 1: a: the content of a file is a text"),
         ({"files": {"a": "", "a/b": ""}}, "row 1: a/b lies below a file"),
+        ({"files": {"": ""}}, "row 1: '' is not a path"),
+        ({"files": {"a/": ""}}, "row 1: 'a/' is not a path"),
         ({"files": {"x" * 256: ""}}, "row 1: 'x+' is not a path"),
         ({"files": {"\ud800": ""}}, "row 1: .* is not a path"),
         ({"solution": [3]}, "row 1: a solution is a command"),
+        ({"solution": 3}, "row 1: a solution is a command"),
     ],
 )
 def test_a_row_that_is_no_task_is_one_line(
@@ -223,6 +227,7 @@ def test_a_row_that_is_no_task_is_one_line(
 @pytest.mark.parametrize(
     "options",
     [
+        {"commands": 0},
         {"held_out": 2},
         {"limits": {"disk": 3}},
         {"limits": {"timeout_s": 0}},

@@ -33,7 +33,14 @@ from tests.scores.exact_values import (
 
 
 @pytest.mark.parametrize("given", ["state", "view"])
-@pytest.mark.parametrize(("world", "plays"), [("kuhn_poker", 10), ("referential", 8)])
+@pytest.mark.parametrize(
+    ("world", "plays"),
+    [
+        ("kuhn_poker", 10),
+        ("referential", 8),
+        pytest.param("network", 1, marks=pytest.mark.long),
+    ],
+)
 def test_values_of_turns_are_the_exact_ones(
     world: str, plays: int, given: attribution.Given
 ) -> None:

@@ -42,10 +42,10 @@ def test_who_tells_the_truth_to_a_deaf_listener_is_consistent_and_has_no_influen
 
 
 def test_a_babbler_is_not_consistent_and_may_be_heard() -> None:
-    episodes = plays(0.0, 1.0, 800)
+    episodes = plays(0.0, 1.0, 2000)
     told = speaker_consistency(REFERENTIAL, episodes, "speaker")
     # of nothing the count finds 9 / 2n nats of log 4
-    assert told is not None and told < 0.02
+    assert told is not None and told < 0.01
     forks = forks_of(REFERENTIAL, language(0.0, 1.0), 3)
     (one,) = asyncio.run(influences(forks, messages=40, plays=2))
     # what is heard decides: all that 40 draws of four words tell
@@ -54,9 +54,9 @@ def test_a_babbler_is_not_consistent_and_may_be_heard() -> None:
 
 def test_half_a_listener_has_half_the_influence() -> None:
     some = []
-    for seed in range(4):
+    for seed in range(6):
         forks = forks_of(REFERENTIAL, language(1.0, 0.5), seed)
-        (one,) = asyncio.run(influences(forks, messages=16, plays=16))
+        (one,) = asyncio.run(influences(forks, messages=24, plays=24))
         some.append(one.nats)
     # knows with .5, else guesses one of four: .625 right, .125 for each other
     true = math.log(4) + 0.625 * math.log(0.625) + 3 * 0.125 * math.log(0.125)

@@ -381,6 +381,11 @@ def test_holm_equals_its_definition(p: list[float]) -> None:
     assert holm(p) == pytest.approx(slow_holm(p))
 
 
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
 @pytest.mark.parametrize(("c", "n"), [(c, n) for n in range(1, 6) for c in range(n + 1)])
 def test_pass_k_equals_counting_all_choices_of_k_tries(c: int, n: int) -> None:
     tries = [True] * c + [False] * (n - c)

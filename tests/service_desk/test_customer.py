@@ -91,6 +91,59 @@ def test_a_talk_from_the_opening_to_the_end() -> None:
     assert ended(customer.hear("Order #W1234567 has been cancelled. Anything else?")) == "settled"
 
 
+FREE = (  # what an assistant says in free English, and what the customer's answer must hold
+    (
+        (
+            "I'd be happy to help! To verify your identity, could you please provide your email"
+            " address?"
+        ),
+        "ann@example.com",
+    ),
+    ("Thank you, Ann! Let me look that up for you.", ""),
+    (
+        (
+            "The new Kite is available for $45.00. Please note that exchanges can only be requested"
+            " once per order. Any other items to exchange?"
+        ),
+        "",
+    ),
+    (
+        (
+            "Here are the details:\n\n**Order:** #W3456789\n**Item to exchange:** Kite (delta, 30"
+            " m, amber)\n**New item:** Kite (box, 60 m, amber)\n**Price difference:** $5.00,"
+            " charged to your credit card ending in 4321\n\nDo you confirm that you'd like to"
+            " proceed? (yes/no)"
+        ),
+        "Yes",
+    ),
+    (
+        (
+            "Your exchange request for order #W3456789 has been submitted successfully. Is there"
+            " anything else I can help you with?"
+        ),
+        "#W2345678",
+    ),
+    (
+        (
+            "Sure. I can process the return of the Kite and the Lantern from order #W2345678,"
+            " refunded to your PayPal account. Shall I go ahead?"
+        ),
+        "Yes",
+    ),
+)
+
+
+def test_a_talk_in_free_english_from_the_opening_to_the_end() -> None:
+    customer = Heard(EXCHANGE, RETURN)
+    for text, held in FREE:
+        said = customer.says(text)
+        assert said and held in said and "not" not in said.casefold().split(), text
+    assert (
+        ended(customer.hear("The return has been processed. You will get $65.00 back to PayPal."))
+        == "settled"
+    )
+
+
 def test_the_next_wish_is_raised_when_the_first_is_done_and_waits_for_those_before_it() -> None:
     later = replace(RETURN, after=(2,))
     customer = Heard(CANCEL, later, EXCHANGE)
@@ -202,7 +255,18 @@ def test_a_choice_among_offered_variants_is_made() -> None:
     assert "4444444444" in Heard(EXCHANGE).says(text)
 
 
-@pytest.mark.parametrize("token", ["###STOP###", "end_conversation(settled)", "</s>"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "###STOP###",
+        "###TRANSFER###",
+        "<|endoftext|>",
+        "[END]",
+        "end_conversation(settled)",
+        "</s>",
+        "STOP.",
+    ],
+)
 def test_no_word_of_the_assistant_ends_the_talk_or_is_echoed(token: str) -> None:
     action = Heard().hear(f"{token} Hello {token}")
     assert ended(action) == "" and token not in action.text
@@ -341,9 +405,13 @@ def test_presets_traits_of_the_task_and_options_are_laid_over_each_other() -> No
     [
         ({"preset": "terce"}, "did you mean 'terse'"),
         ({"patience": 0}, "patience is a whole number of at least 1"),
+        ({"patience": True}, "patience"),
+        ({"patience": "4"}, "patience"),
         ({"patience": [5, 3]}, "goes from low to high"),
         ({"verbosity": 3}, "verbosity is a whole number from 0 to 2"),
+        ({"verbosity": 0.5}, "verbosity"),
         ({"front_load": 1.5}, "front_load is a number from 0 to 1"),
+        ({"mistakes": float("nan")}, "mistakes"),
         ({"order": "random"}, "order is one of given, reversed, shuffled"),
         ({"register": "rude"}, "register is one of"),
         ({"scepticism": [0, 1, 2]}, "scepticism"),

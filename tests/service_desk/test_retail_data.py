@@ -219,6 +219,7 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
             lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].pop("balance"),
             "gift_card_1: the field balance is missing",
         ),
+        (lambda t: t["users"].update(x=[]), '["x"]: expected an object, got a list'),
         (
             lambda t: t["orders"]["#W1"]["items"][1].update(price="free"),
             '["#W1"].items[1].price: expected a number, got a text',
@@ -226,6 +227,16 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         (
             lambda t: t["orders"]["#W1"]["items"][0].update(price=float("nan")),
             '["#W1"].items[0].price: expected a number, got nan',
+        ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["payment_methods"]["gift_card_1"].update(
+                balance=float("inf")
+            ),
+            "balance: expected a number, got inf",
+        ),
+        (
+            lambda t: t["orders"]["#W1"].update(payment_history=None),
+            '["#W1"].payment_history: expected a list, got null',
         ),
         (
             lambda t: t["products"]["P1"]["variants"]["I1"].update(available="yes"),
@@ -269,6 +280,7 @@ def test_a_wrong_task_names_file_place_and_field(tmp_path: Path, rows: Any, wher
 @pytest.mark.parametrize(
     ("python", "where"),
     [
+        ("TASKS_TEST = [", "tasks_test.py:1"),
         ("x = 1", "no assignment to TASKS_TEST"),
         ("TASKS_TEST = load()", "is not a list"),
         (
@@ -289,6 +301,7 @@ def test_a_wrong_task_names_file_place_and_field(tmp_path: Path, rows: Any, wher
             ),
             "Action.kwargs is not a literal",
         ),
+        ("TASKS_TEST = [Task(**{})]", "is not a literal"),
         (
             (
                 "TASKS_TEST = [\n Task(user_id='a', instruction='', actions=[Action(name='think',"
@@ -320,8 +333,12 @@ def test_damage_is_seen_at_the_next_load_even_in_the_same_process(tmp_path: Path
     [
         {"scoring": "tau3"},
         {"scoring": "tau2", "semantics": "tau1"},
+        {"scoring": None},
         {"semantics": "tau3"},
+        {"semantics": ["tau2"]},
+        {"scoring": {}},
         {"max_actions": 0},
+        {"max_actions": True},
         {"max_user_actions": "40"},
         {"users": 0},
         {"orders": 1.5},

@@ -16,12 +16,18 @@ from gem_ma.scenarios.service_desk.agents.retail_choice import choose
     ("text", "found"),
     [
         ("Hi there!", []),
+        ("Thanks, that is all.", []),
         ("Yes, please go ahead.", []),
         (
             "I'd like to cancel my order #W1234567, I don't need it any more.",
             [("cancel", "#W1234567")],
         ),
+        ("Could you please cancel order #W1234567?", [("cancel", "#W1234567")]),
         ("My e-mail address is ann@example.com. I need to send back the kite.", [("return", "")]),
+        (
+            "I want to swap the lantern in #W1 for a blue one. Use my PayPal for the difference.",
+            [("swap", "#W1")],
+        ),
         ("Can I exchange the kite for a larger one? It is in #W22.", [("swap", "#W22")]),
         (
             "Please change the shipping address of order #W3 to 4 Old Quay, Saltmarsh, ME 04122.",
@@ -29,11 +35,17 @@ from gem_ma.scenarios.service_desk.agents.retail_choice import choose
         ),
         ("I moved. Please update my default address.", [("address", "")]),
         ("I would rather pay for #W5 with my gift card.", [("payment", "#W5")]),
+        ("Please change the payment method of #W5 to PayPal.", [("payment", "#W5")]),
         ("How much did I pay for order #W9?", [("question", "#W9")]),
+        ("Can you tell me the tracking number of #W9?", [("question", "#W9")]),
         ("I want to know how many kites are available.", [("question", "")]),
         (
             "How many kites are there right now? Also, please return the lantern of #W4.",
             [("question", ""), ("return", "#W4")],
+        ),
+        (
+            "Please cancel #W1. It was ordered by mistake. Then return the kite from #W2.",
+            [("cancel", "#W1"), ("return", "#W2")],
         ),
         (
             "I want to return the kite from #W2. The refund should go to my gift card.",

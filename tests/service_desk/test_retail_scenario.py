@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,9 +118,21 @@ def test_a_solved_task_pays_both_and_stepping_after_the_end_is_refused() -> None
         game.send({"assistant": "more"})
 
 
-@pytest.mark.parametrize(
-    "word", ["###STOP###", "###OUT-OF-SCOPE###", "</s>", 'end_conversation(reason="settled")']
-)
+STOPS = [
+    "###STOP###",
+    "###stop###",
+    "STOP",
+    "###TRANSFER###",
+    "###OUT-OF-SCOPE###",
+    "**###STOP###**",
+    "end_conversation",
+    "exit",
+    "<|im_end|>",
+]
+STOPS += ['end_conversation(reason="settled")', "</s>", "bye", '{"reason": "settled"}']
+
+
+@pytest.mark.parametrize("word", STOPS)
 def test_no_word_of_either_side_ends_a_talk(word: str) -> None:
     game = Game(SHOP, CANCEL)
     game.send({"user": word})
@@ -451,6 +464,27 @@ def test_a_talk_cut_by_the_bound_and_a_user_that_gave_up_are_no_success() -> Non
     assert verdicts(task, store, Outcome("transfer")) == (1.0, 0.0)
 
 
+def test_a_due_transfer_is_the_only_right_end_for_ours() -> None:
+    task, store = small_task(("transfer_to_human_agents", {"summary": "x"}))
+    assert task.goal == "transferred"
+    assert verdicts(task, store, Outcome("transfer")) == (1.0, 1.0)
+    assert verdicts(task, store, SERVED) == (1.0, 0.0)
+
+
+def test_a_due_refusal_must_be_said_and_accepted() -> None:
+    task, store = small_task(("get_order_details", {"order_id": "#W4"}))
+    task = replace(task, goal="refused")
+    assert verdicts(task, store, Outcome("user", "refused", ("I cannot do that.",)))[1] == 1.0
+    for outcome in (
+        Outcome("user", "refused"),
+        SERVED,
+        Outcome("transfer"),
+        Outcome("limit", texts=("x",)),
+        Outcome("user", "gave_up", ("x",)),
+    ):
+        assert verdicts(task, store, outcome)[1] == 0.0
+
+
 def test_outputs_are_substrings_for_the_strict_rule_and_values_for_ours() -> None:
     task, store = small_task(("get_order_details", {"order_id": "#W1"}), outputs=("10", "625.60"))
     assert verdicts(
@@ -470,6 +504,7 @@ COUNTED = "There are 1, 2, 3, 4, 5, 6, 7, 8, 9 or 10."
     ("said", "shown", "fits"),
     [
         ((COUNTED,), (), False),
+        (("There are two, three, four, five, six, seven or ten.",), (), False),
         (COUNTED.split(","), (), False),
         ((COUNTED,), ('{"count": "1 2 3 4 5 6 7"}',), False),  # ten numbers where one was asked for
         (("One of 3, 4, 5.", "Or 6, 7, 8.", "It is 10."), (), False),
@@ -511,9 +546,13 @@ def test_what_the_assistant_was_shown_or_told_is_no_guess() -> None:
     [
         ("8276.23", "The total is $8,276.23.", True),
         ("8276.23", "8,276.24", False),
+        ("54.04", "154.04", False),
         ("10", "#W10", False),
         ("10", "10.99", False),
+        ("10", "10%", False),
+        ("10", "(10)", True),
         ("3", "three of them", True),
+        ("Polyester", "made of polyester.", True),
         ("cotton", "cottonwood", False),
         ("20 hours", "lasts 20  hours", True),
         ("746342064230", "number 746342064230.", True),
@@ -539,19 +578,21 @@ def test_changes_are_empty_at_the_start_and_after_a_change_and_back() -> None:
 
 
 @needs_tau
-def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number() -> None:
+@pytest.mark.parametrize(("split", "count", "idle"), [("dev", 20, 1), ("test", 115, 7)])
+def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number(
+    split: str, count: int, idle: int
+) -> None:
     strict, ours = Retail(data=str(TAU), scoring="tau1"), Retail(data=str(TAU))
-    few = range(0, 115, 4)
 
-    def successes(scenario: Retail, assistant: str, places: range) -> list[bool | None]:
+    def successes(scenario: Retail, assistant: str) -> list[bool | None]:
         return [
-            scenario.success(asyncio.run(run(scenario, assistant, f"test/{index}")))
-            for index in places
+            scenario.success(asyncio.run(run(scenario, assistant, f"{split}/{index}")))
+            for index in range(count)
         ]
 
-    assert all(successes(strict, "retail_oracle", range(115)))
-    assert successes(strict, "retail_nothing", range(115)).count(True) == 7
-    assert True not in successes(ours, "retail_nothing", few)
-    assert successes(ours, "retail_oracle", few) == [
-        True if ours.tasks("test")[index].scorable else None for index in few
-    ]
+    assert successes(strict, "retail_oracle").count(True) == count
+    assert successes(strict, "retail_nothing").count(True) == idle
+    assert successes(ours, "retail_nothing").count(True) == 0
+    canonically = successes(ours, "retail_oracle")
+    assert canonically.count(False) == 0
+    assert canonically.count(None) == sum(not task.scorable for task in ours.tasks(split))

@@ -152,6 +152,23 @@ def test_finding_users_folds_names_and_compares_the_zip_exactly() -> None:
     )
 
 
+def test_a_changed_zip_is_what_the_search_compares() -> None:
+    store = tiny()
+    store.call("modify_user_address", {"user_id": "ann_lee_1", **ADDRESS})
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "05000"}
+        )
+        == "ann_lee_1"
+    )
+    assert (
+        store.call(
+            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}
+        )
+        == "Error: user not found"
+    )
+
+
 def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() -> None:
     store = tiny()
     assert store.call("list_all_product_types", {}) == '{"Kite": "P1", "Lantern": "P2"}'
@@ -359,9 +376,22 @@ def test_a_new_address_has_the_benchmarks_key_order_and_keeps_what_it_is_given()
 def test_wrong_arguments_are_answered_in_the_words_of_python() -> None:
     store = tiny()
     assert (
+        store.call("cancel_pending_order", {"order_id": "#W1"})
+        == "Error: CancelPendingOrder.invoke() missing 1 required positional argument: 'reason'"
+    )
+    assert (
         store.call("modify_user_address", {"city": "x", "zip": "y"})
         == "Error: ModifyUserAddress.invoke() missing 5 required positional arguments: 'user_id',"
         " 'address1', 'address2', 'state', and 'country'"
+    )
+    assert (
+        store.call("find_user_id_by_name_zip", {"zip": 1})
+        == "Error: FindUserIdByNameZip.invoke() missing 2 required positional arguments:"
+        " 'first_name' and 'last_name'"
+    )
+    assert (
+        store.call("think", {"x": 1})
+        == "Error: Think.invoke() got an unexpected keyword argument 'x'"
     )
     assert store.call("think", {"thought": 1, "data": 2}).endswith(
         "Think.invoke() got multiple values for keyword argument 'data'"
@@ -527,28 +557,41 @@ def _bare(schema: Any) -> Any:
 SUMS = {
     "0.1+0.2": "0.3",
     "(1+2)*3": "9.0",
+    " 2 ** 10": "1024.0",
     "2**-3**2": "0.0",
     "-2**2": "-4.0",
+    "7//2": "3.0",
     "-7//2": "-4.0",
     "-0.0": "-0.0",
     "2.675*1": "2.67",
+    "1000000*1000000*1000000": "1e+18",
     "9" * 400 + ".": "inf",
     "9" * 400 + ".*0": "nan",
     "1/10**400": "0.0",
+    "0" * 5000: "0.0",
     "9**999//9**998": "9.0",
     "1/0": "Error: division by zero",
+    "1.0//0": "Error: float floor division by zero",
     "0**-1": "Error: 0.0 cannot be raised to a negative power",
+    "10**400": "Error: int too large to convert to float",
     "2.0**10000": "Error: (34, 'Numerical result out of range')",
     "(-8)**0.5": "Error: float() argument must be a string or a real number, not 'complex'",
     "()": "Error: float() argument must be a string or a real number, not 'tuple'",
+    "...": "Error: float() argument must be a string or a real number, not 'ellipsis'",
     "1(2)": "Error: 'int' object is not callable",
+    "1.5(1/0)": "Error: division by zero",
     "1(*2)": "Error: 1 argument after * must be an iterable, not int",
     "1(**2)": "Error: 1 argument after ** must be a mapping, not int",
+    "()(*())": "Error: 'tuple' object is not callable",
     "()*1.5": "Error: can't multiply sequence by non-int of type 'float'",
+    "-()": "Error: bad operand type for unary -: 'tuple'",
     "1 2": "Error: invalid syntax (<string>, line 1)",
     "": "Error: invalid syntax (<string>, line 0)",
+    " ": "Error: invalid syntax (<string>, line 0)",
     "2*(3": "Error: '(' was never closed (<string>, line 1)",
+    "1e400": "Error: invalid characters in expression",
     "٣": "Error: invalid characters in expression",
+    "1\n": "Error: invalid characters in expression",
     "__import__('os')": "Error: invalid characters in expression",
 }
 
@@ -560,11 +603,16 @@ def test_sums_and_their_errors_are_pythons(expression: str) -> None:
 
 ENDLESS = [
     "9**9**9**9",
+    "(9**9**9)*0",
+    "9**9**9-9**9**9",
     "(((2**999)**99)**99)**99",
     "7**70000*" * 2000 + "1",
+    "9**60000//9**30000+" * 400 + "1",
     "1+" * 30000 + "1",
+    "-" * 50000 + "1",
     "1()" * 20000,
     "(" * 5000,
+    "((" * 99 + "1" + "))" * 99,
     "1" * 10**6,
 ]
 

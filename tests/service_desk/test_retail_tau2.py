@@ -1,5 +1,5 @@
-"""The retail desk of tau2-bench: its typed database and hash, its tools, its data folder, its
-grading."""
+"""The retail desk of tau2-bench: its typed database and hash, its tools beside a second slow
+implementation, its data folder, its grading."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.retail import RetailStore
+from gem_ma.scenarios.service_desk.retail.shop.world import build_tables
 from gem_ma.scenarios.service_desk.retail.store.tau2 import as_tau2, tau2_hash
 from gem_ma.scenarios.service_desk.retail.store.tau2_calls import TAU2_TOOLS
 from gem_ma.scenarios.service_desk.retail.store.tau2_tools import TAU2
@@ -19,6 +20,7 @@ from gem_ma.scenarios.service_desk.retail.store.tools import TAU1
 
 from gem_ma.kernel.errors import DataError
 from tests.retail_data import TAU, needs_tau, swap, tiny_tables
+from tests.tau2_slow import SlowDesk
 
 ADDRESS = {
     "address1": "9 Quay",
@@ -137,10 +139,23 @@ def test_typing_shares_nothing_with_what_was_given() -> None:
             lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x={"source": "cash"}),
             "payment_methods.x: expected a payment method",
         ),
+        (
+            lambda t: t["users"]["ann_lee_1"]["payment_methods"].update(x=None),
+            "payment_methods.x: expected a payment method",
+        ),
         (lambda t: t.pop("products"), "products: expected an object of products by id, got null"),
         (
             lambda t: t["products"]["P1"]["variants"]["I1"].update(available=1),
             'products["P1"].variants.I1.available: expected true or false',
+        ),
+        (
+            lambda t: t["products"]["P1"]["variants"]["I1"]["options"].update(colour=5),
+            "options.colour: expected a text, got a number",
+        ),
+        (lambda t: t["orders"].update(x=[]), 'orders["x"]: expected an object, got a list'),
+        (
+            lambda t: t["orders"]["#W1"].update(cancel_reason=[]),
+            "cancel_reason: expected a text, got a list",
         ),
     ],
 )
@@ -439,6 +454,111 @@ def test_the_type_check_of_an_address_speaks_like_the_typed_record() -> None:
         ):
             assert store.call(name, {**key, **ADDRESS, **wrong}) == "Error: " + "\n".join(lines)
         assert store.digest() == tiny2().digest()
+
+
+# -- beside the slow desk ------------------------------------------------------------------------
+
+
+def guesses(rng: random.Random, tables: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A call that is often right and often nearly so."""
+    user_id = rng.choice(list(tables["users"]))
+    user = tables["users"][user_id]
+    found = tables["orders"][
+        rng.choice(
+            user["orders"] if user["orders"] and rng.random() < 0.9 else list(tables["orders"])
+        )
+    ]
+    methods = list(tables["users"][found["user_id"]]["payment_methods"])
+    method = rng.choice(
+        [*methods, *methods, "gift_card_0", found["payment_history"][0]["payment_method_id"]]
+    )
+    held = [item["item_id"] for item in found["items"]]
+    old = rng.sample(held, rng.randint(0 if rng.random() < 0.1 else 1, len(held))) + (
+        [held[0]] if rng.random() < 0.1 else []
+    )
+    by_item = {
+        item["item_id"]: list(tables["products"][item["product_id"]]["variants"])
+        for item in found["items"]
+    }
+    new = [
+        rng.choice(by_item[item_id]) if rng.random() < 0.95 else rng.choice(held) for item_id in old
+    ]
+    if rng.random() < 0.05:
+        new = new[1:]
+    where = {part: rng.choice(("a", "B c", "")) for part in ADDRESS}
+    order_id = found["order_id"] if rng.random() < 0.95 else "#W0"
+    return rng.choice(
+        (
+            (
+                CANCEL,
+                {
+                    "order_id": order_id,
+                    "reason": rng.choice(("no longer needed", "ordered by mistake", "bored")),
+                },
+            ),
+            (MODIFY, swap(order_id, old, new, method)),
+            (MODIFY, swap(order_id, old, new, method)),
+            (EXCHANGE, swap(order_id, old, new, method)),
+            (RETURN, {"order_id": order_id, "item_ids": old, "payment_method_id": method}),
+            (PAYMENT, {"order_id": order_id, "payment_method_id": method}),
+            (MOVE, {"order_id": order_id, **where}),
+            ("modify_user_address", {"user_id": user_id, **where}),
+            ("get_order_details", {"order_id": order_id}),
+            ("get_user_details", {"user_id": user_id}),
+            ("get_product_details", {"product_id": rng.choice([*tables["products"], "0"])}),
+            ("get_item_details", {"item_id": rng.choice([*held, *new, "0"])}),
+            ("find_user_id_by_email", {"email": user["email"].upper()}),
+            ("find_user_id_by_name_zip", {**user["name"], "zip": user["address"]["zip"]}),
+            ("list_all_product_types", {}),
+        )
+    )
+
+
+def beside(tables: dict[str, Any], rng: random.Random, calls: int, hashes: int) -> int:
+    """Plays random calls on both desks; how many writes succeeded."""
+    fast, slow, done = RetailStore(Base(as_tau2(tables)), "tau2"), SlowDesk(tables), 0
+    for number in range(calls):
+        name, arguments = guesses(rng, tables)
+        answer = fast.call(name, copy.deepcopy(arguments))
+        assert answer == slow.call(name, copy.deepcopy(arguments)), (name, arguments)
+        done += fast.mutates(name) and not answer.startswith("Error: ")
+        if number % hashes == 0:
+            assert fast.digest() == slow.hash()
+    assert fast.digest() == slow.hash()
+    return done
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_on_a_generated_shop_agree_with_the_slow_desk(seed: int) -> None:
+    assert beside(build_tables(seed), random.Random(seed), 300, 20) > 20
+
+
+@needs_tau
+def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
+    tables = {
+        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+        for name in ("users", "orders", "products")
+    }
+    assert beside(tables, random.Random(7), 2000, 500) > 300
+
+
+@needs_tau
+def test_the_benchmarks_own_solutions_agree_with_the_slow_desk() -> None:
+    base = RetailStore.load(TAU, "tau2").overlay.base
+    slow = SlowDesk(
+        {
+            name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+            for name in ("users", "orders", "products")
+        }
+    )
+    fast = RetailStore(base, "tau2")
+    for row in json.loads((TAU / "tasks_test.json").read_text("utf-8")):
+        for action in row["actions"]:
+            if action["name"] not in ("calculate", "think"):
+                assert fast.call(action["name"], action["kwargs"]) == slow.call(
+                    action["name"], copy.deepcopy(action["kwargs"])
+                ), action
+    assert fast.digest() == slow.hash()
 
 
 # -- whatever is handed in -----------------------------------------------------------------------

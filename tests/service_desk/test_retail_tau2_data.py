@@ -145,11 +145,14 @@ def test_a_base_split_of_the_file_wins_and_no_file_means_base_alone(tmp_path: Pa
         "user_scenario__persona",
         "user_scenario__instructions__domain",
         "user_scenario__instructions__known_info",
+        "user_scenario__instructions__unknown_info",
         "user_scenario__instructions__task_instructions",
         "evaluation_criteria__communicate_info",
+        "evaluation_criteria__nl_assertions",
         "evaluation_criteria__reward_basis",
         "evaluation_criteria__actions",
         "evaluation_criteria__actions__0__action_id",
+        "evaluation_criteria__actions__0__info",
     ],
 )
 def test_what_is_optional_may_be_missing_or_null(tmp_path: Path, path: str) -> None:
@@ -357,6 +360,10 @@ def tasks_of(path: Path, rows: Any, splits: Any = None) -> Callable[[], Any]:
         ([5], "[0]: expected an object, got a number"),
         ([ROW, ROW], "[1].id: '0' is the id of an earlier task"),
         (
+            [{key: value for key, value in ROW.items() if key != "id"}],
+            "[0]: the field id is missing",
+        ),
+        (
             [{key: value for key, value in ROW.items() if key != "user_scenario"}],
             "[0]: the field user_scenario is missing",
         ),
@@ -396,14 +403,21 @@ def test_a_wrong_task_names_file_and_place(tmp_path: Path, rows: Any, where: str
         ("id", None, ": expected a text, got null"),
         ("user_scenario.instructions", 5, ": expected an object, got a number"),
         ("user_scenario.instructions.reason_for_call", ["x"], ": expected a text, got a list"),
+        ("user_scenario.persona", 5, ": expected a text"),
+        ("evaluation_criteria", "x", ": expected an object, got a text"),
+        ("evaluation_criteria.actions", {}, ": expected a list, got an object"),
+        ("evaluation_criteria.actions[1].name", 5, ": expected a text, got a number"),
         (
             "evaluation_criteria.actions[1].name",
             "cancel_order",
             ": there is no tool 'cancel_order'",
         ),
+        ("evaluation_criteria.actions[1].name", "think", ": there is no tool 'think'"),
         ("evaluation_criteria.actions[0].arguments", [], ": expected an object, got a list"),
+        ("evaluation_criteria.actions[0].compare_args", [5], "[0]: expected a text"),
         ("evaluation_criteria.actions[0].requestor", "robot", ": expected one of assistant, user"),
         ("evaluation_criteria.communicate_info", [5], "[0]: expected a text, got a number"),
+        ("evaluation_criteria.nl_assertions", "x", ": expected a list, got a text"),
         (
             "evaluation_criteria.reward_basis",
             ["DB", "MOOD"],
@@ -452,6 +466,7 @@ def test_a_wrong_field_of_a_task_is_named(
         ({"test": "0"}, "test: expected a list of task ids, got a text"),
         ({"test": ["0", "9"]}, 'test[1]: there is no task "9" in tasks.json'),
         ({"test": [None]}, "test[0]: there is no task null in tasks.json"),
+        ({"test": [["0"]]}, 'test[0]: there is no task ["0"] in tasks.json'),
     ],
 )
 def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: str) -> None:
@@ -470,9 +485,18 @@ def test_a_wrong_split_names_file_and_place(tmp_path: Path, splits: Any, where: 
             b'{"users": {}, "orders": {"#W1": {}}, "products": {}}',
             'orders["#W1"]: the field order_id is missing',
         ),
+        (
+            "db.json",
+            b'{"users": {"a": {"user_id": 5}}, "orders": {}, "products": {}}',
+            'users["a"]: the field name is missing',
+        ),
         ("db.json", b'{"users": {', "db.json:1:12: not JSON"),
         ("db.json", b"\xff\xfe", "not UTF-8 at byte 0"),
+        ("tasks.json", b"", "tasks.json:1:1: not JSON"),
+        ("tasks.json", b"\xff", "not UTF-8"),
+        ("tasks.json", b"[" * 100_000, "not JSON"),
         ("split_tasks.json", b"{", "split_tasks.json:1:2: not JSON"),
+        ("tasks.json", None, "tasks.json is missing"),
         ("db.json", None, "db.json is missing"),
     ],
 )

@@ -23,6 +23,8 @@ from gem_ma.scenarios.service_desk.watching.ledger import Fault
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
 from gem_ma.kernel.episode import End, Episode, Limits
 
+LEAST = 0.95
+
 
 @lru_cache(maxsize=1)
 def shop() -> Retail:
@@ -131,13 +133,13 @@ INJECTED = pytest.mark.parametrize(
 
 @INJECTED
 def test_the_injected_side_is_named(side: str, injected: dict[str, Any], lost_only: bool) -> None:
-    found, causes = sides(500, 8, lost_only, **injected)
-    assert found[side] >= 7, causes
+    found, causes = sides(500, 12, lost_only, **injected)
+    assert found[side] >= 11, causes
 
 
 def test_an_assistant_that_proposes_wrongly_to_an_honest_user_is_to_blame_itself() -> None:
-    found, causes = sides(0, 8, behaviours={"assistant": WrongProposal})
-    assert found["assistant"] == 8, causes
+    found, causes = sides(0, 15, behaviours={"assistant": WrongProposal})
+    assert found["assistant"] >= LEAST * 15, causes
 
 
 def test_labels_blame_lost_plays_only() -> None:

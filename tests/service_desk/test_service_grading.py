@@ -272,6 +272,8 @@ def test_a_failed_probe_of_the_solution_is_no_goal_and_nothing_to_go_by_is_said(
         ("user", "settled", True),
         ("user", "refused", False),
         ("user", "gave_up", False),
+        ("user", "transferred", False),
+        ("user", "out_of_scope", False),
         ("transfer", "", False),
         ("limit", "", False),
         ("fault", "errors", False),
@@ -405,6 +407,7 @@ LOOK = ("get_order_details", {"order_id": "#W2"}, ORDER)
         ("10.1", ("An item costs $10.10.", LOOK), False),  # before it was looked up
         ("10.1", ("An item costs $10.10.", LOOK, "As I said, 10.10."), True),
         ("20.20", (LOOK, "Together $20.20."), True),  # a product, or a sum of two
+        ("25.20", (LOOK, "In total $25.20."), True),  # the total of a field
         ("5.1", (LOOK, "The difference is 5.10."), True),
         ("3", (LOOK, "There are three items."), True),  # a count
         ("2", (LOOK, "Two of them are I1."), True),
@@ -473,8 +476,10 @@ def test_more_than_three_numbers_out_of_nowhere_void_all_facts_in_whatever_messa
     [
         ("54.04", "fraction"),
         ("$8,276.23", "fraction"),
+        ("10", "whole"),
         ("10.00", "whole"),
         ("746342064230", "id"),
+        ("#W1234567", "id"),
         ("20 hours", "phrase"),
     ],
 )

@@ -34,6 +34,17 @@ def test_token_weights_by_hand() -> None:
         assert token_weights(np.zeros(0, np.int64), how).tolist() == []
 
 
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+@pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0, 1.1, 1.5])
+def test_the_clipped_objective_by_hand(ratio: float, advantage: float) -> None:
+    value, cut = clipped(
+        torch.tensor([math.log(ratio)]), torch.zeros(1), torch.tensor([advantage]), CLIP
+    )
+    bound = min(max(ratio, 0.8), 1.2)
+    assert float(value) == pytest.approx(min(ratio * advantage, bound * advantage), rel=1e-6)
+    assert bool(cut) == ((ratio == 1.5 and advantage > 0) or (ratio == 0.5 and advantage < 0))
+
+
 def test_a_clipped_token_gives_no_gradient() -> None:
     logprobs = torch.tensor([math.log(1.5), math.log(1.1)], requires_grad=True)
     value, _ = clipped(logprobs, torch.zeros(2), torch.ones(2), CLIP)
@@ -77,6 +88,38 @@ def test_the_mean_of_k3_is_the_divergence_of_two_distributions(seed: int) -> Non
 
 
 # -- ratios of whole turns and episodes ----------------------------------------------------------
+
+
+def _unit_case(seed: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    turn = np.sort(rng.integers(0, 5, 14))
+    part = np.array([0, 0, 1, 1, 2])[turn]
+    old = -rng.random(14) * 3
+    return old + rng.normal(size=14) * 0.3, old, rng.normal(size=5)[turn], turn, part
+
+
+@pytest.mark.parametrize("ratio", RATIOS[1:])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pull_of_a_unit_is_the_gradient_of_its_slow_loss(ratio: str, seed: int) -> None:
+    new, old, advantage, turn, part = _unit_case(seed)
+    logprobs = torch.tensor(new, requires_grad=True)
+    turns, total = sorted(set(turn.tolist())), torch.zeros((), dtype=torch.float64)
+    for one in turns:
+        mine = [t for t in range(len(turn)) if turn[t] == one]
+        over = (
+            mine
+            if not ratio.startswith("episode")
+            else [t for t in range(len(turn)) if part[t] == part[mine[0]]]
+        )
+        drift = sum(logprobs[t] - old[t] for t in over)
+        rho = (drift / len(over) if ratio.endswith("mean") else drift).exp()
+        worth = float(advantage[mine[0]])
+        total = total - torch.minimum(rho * worth, rho.clamp(0.95, 1.05) * worth) / len(turns)
+    total.backward()
+    pull, loss, cut = unit_pull(new, old, advantage, turn, part, ratio, Clip(0.05, 0.05), clipped)
+    assert loss == pytest.approx(float(total.detach()), abs=1e-12)
+    assert pull == pytest.approx(logprobs.grad.numpy(), abs=1e-12)
+    assert cut.any()
 
 
 def test_a_turn_of_one_token_has_one_loss_under_every_ratio() -> None:

@@ -81,6 +81,17 @@ def test_a_prompt_that_does_not_continue_starts_a_row_and_counts_as_a_fork() -> 
     assert made.restarts == 1
 
 
+def test_a_prompt_that_is_shorter_than_what_was_there_forks() -> None:
+    played = episode()
+    made = rows(
+        Table((played, turn(0, reply("?", "hi."))), (played, turn(1, reply("?h", "yo.")))),
+        [1.0, 1.0],
+        "main",
+    )
+    assert made.restarts == 1
+    assert [text(row.ids) for row in made.rows] == ["?hi.", "?hyo."]
+
+
 def test_another_policys_replies_are_context_and_never_trained() -> None:
     played = episode()
     mixed = turn(0, reply("?", "draft.", "frozen"), reply("?draft.", "hi."))

@@ -150,6 +150,7 @@ def test_an_end_by_chance_comes_when_it_should():
         ({"preset": "chicken", "agents": 3}, "scenario.agents: a whole number from 2 to 2; got 3"),
         ({"preset": "bar", "agents": 65}, "scenario.agents"),
         ({"rounds": 0}, "scenario.rounds"),
+        ({"rounds": True}, "scenario.rounds"),
         ({"continuation": 0}, "scenario.continuation"),
         ({"continuation": float("nan")}, "scenario.continuation"),
         ({"talk": "loud"}, "scenario.talk"),
@@ -157,10 +158,12 @@ def test_an_end_by_chance_comes_when_it_should():
         ({"choices": ["a", "b"]}, "scenario.choices: names those of a payoff"),
         ({"payoff": [[1, 2], [3, 4]]}, "scenario.payoff: for N agents"),
         ({"payoff": [[[1, 2], [3]], [[1, 2], [3, 4]]]}, "scenario.payoff: 2 numbers"),
+        ({"payoff": [[[1, 2], ["x", 3]]]}, "scenario.payoff: 2 numbers"),
         ({"payoff": [[[1, float("inf")]]]}, "scenario.payoff: 2 numbers"),
         ({"payoff": [[[1, 2]]], "preset": "bar"}, "scenario.payoff: instead of a preset"),
         ({"payoff": [[[1, 2]]], "agents": 3}, "scenario.agents: payoff is of 2"),
         ({"payoff": [[[1, 2]]], "choices": ["a", "a"]}, "scenario.choices: names that differ"),
+        ({"payoff": 7}, "scenario.payoff"),
     ],
 )
 def test_options_that_make_no_game_are_refused(options, named):
@@ -180,7 +183,9 @@ def test_options_that_make_no_game_are_refused(options, named):
         ("pennies", 2, []),
         ("stag_hunt", 2, ["stag stag", "hare hare"]),
         ("stag_hunt", 3, ["stag stag stag", "hare hare hare"]),
+        ("bar", 2, ["go stay", "stay go"]),
         ("bar", 3, ["go stay stay", "stay go stay", "stay stay go"]),
+        ("volunteer", 2, ["volunteer wait", "wait volunteer"]),
         ("volunteer", 3, ["volunteer wait wait", "wait volunteer wait", "wait wait volunteer"]),
         ("guess_two_thirds", 2, ["0 0"]),
         pytest.param("guess_two_thirds", 3, ["0 0 0"], marks=pytest.mark.long),
@@ -200,6 +205,8 @@ def test_pure_equilibria(preset, agents, expected):
         ("battle_of_the_sexes", 0.6, 0.4),
         ("pennies", 0.5, 0.5),
         ("stag_hunt", 0.75, 0.75),
+        ("bar", 0.5, 0.5),
+        ("volunteer", 0.5, 0.5),
     ],
 )
 def test_mixed_equilibria_of_two(preset, first, second):
