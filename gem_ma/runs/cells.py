@@ -228,11 +228,14 @@ def check_measures(
 def _scores_of(world: World) -> list[str]:
     """The names of the scores that plays of a world will have."""
     judge = Judge.of(world.scenario)
-    row = judge.rows(strict=True).of(_tried(world))
+    episode = _tried(world)
+    row = judge.rows(strict=True).of(episode)
     row.world = world.name
     judged = dict.fromkeys((SUCCESS, f"{SUCCESS} {world.name}".strip()))
     scores, _ = scores_of([row], Judge(worlds={world.name: judge}))
-    names = [*(judged if judge.success is not None else ()), *scores]
+    # a measure that is None, since it does not apply to this play, may apply to others
+    measured = judge.measures(episode) if judge.measures is not None else ()
+    names = [*(judged if judge.success is not None else ()), *scores, *map(world.named, measured)]
     # of a play in which nobody is paid there is none
     shared = len(world.scenario.agents) > 1 and not judge.kinds.fixed
     return [*names, *([world.named(EQUALITY)] if shared else [])]

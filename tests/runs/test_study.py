@@ -28,7 +28,7 @@ from gem_ma.pages.live.answers import Asked
 from gem_ma.pages.live.site import Site
 from gem_ma.pages.live.studied import study_page
 from gem_ma.pages.static.study import write_study
-from gem_ma.runs.cells import Policies, open_cells
+from gem_ma.runs.cells import Policies, check_measures, open_cells
 from gem_ma.runs.store import hold_folder
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
@@ -745,6 +745,15 @@ agents: {user: retail_user}
     refused = gem_ma(*asked, "pass^5", cwd=folder)
     assert refused.returncode == 2 and "set study.repeats=5 or more" in refused.stderr
     assert "no cell will have" in gem_ma(*asked, "pass^0", cwd=folder).stderr
+
+
+def test_a_measure_that_applies_to_some_plays_alone_may_be_compared(folder: Path) -> None:
+    world = 'scenario: {id: market, tasks: 2}\nagents: {"*": random_legal}\n'
+    written(folder, f"{world}grid: {{run.seed: [1, 2]}}\n")
+    opened = open_cells(load_study(folder / "who.yaml"))
+    check_measures(["price"], opened)  # of silent buyers and sellers there is none
+    with pytest.raises(ConfigError, match="did you mean 'price'"):
+        check_measures(["prise"], opened)
 
 
 def test_a_task_that_lost_a_try_leaves_its_cell_without_a_number() -> None:
