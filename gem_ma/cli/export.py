@@ -180,6 +180,8 @@ def _study(path: Path, form: str, out: str | None, score: str | None, as_json: b
             f"{path}: a study is written as {', '.join(OF_STUDIES)}; --to {form} is for a run, as"
             " each of its cells is"
         )
+    if form == "csv" and score is not None:
+        raise click.UsageError("--score is for a figure; --to csv has every score")
     summary = read_json(path / "study.json", path)
     with damage(path / "study.json"):
         if line := since_compared(path, summary):

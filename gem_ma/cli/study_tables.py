@@ -12,6 +12,7 @@ from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
 from gem_ma.scores.groups import interval_text
 from gem_ma.scores.sides import (
+    axis_names,
     halves_text,
     mix_rows,
     pass_k_rows,
@@ -76,7 +77,7 @@ def _other_scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def matrix_title(summary: Mapping[str, Any]) -> str:
     """The two axes of `matrix` in words."""
-    rows, columns = (axis.split(".", 1)[-1] for axis in summary["axes"])
+    rows, columns = axis_names(summary["axes"])
     return f"{rows} (rows) x {columns} (columns)"
 
 
@@ -103,7 +104,7 @@ def cell_head(summary: Mapping[str, Any]) -> list[str]:
     """The heads of `cell_rows`."""
     adjusts = summary["correct"] == "holm"
     return [
-        *(axis.split(".", 1)[-1] for axis in summary["axes"]),
+        *axis_names(summary["axes"]),
         "mean (95 % interval)",
         "ok / failed / excluded",
         "difference",

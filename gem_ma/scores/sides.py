@@ -9,7 +9,7 @@ Leibo et al. 2021), so that `return SIDE` is a score as any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
@@ -200,20 +200,36 @@ def two_means(cell: Mapping[str, Any], scores: tuple[str, str]) -> str:
     return " / ".join(decimal(one["mean"], *known) if one else "n/a" for one in found)
 
 
+def axis_names(axes: Iterable[str], taken: Container[str] = ()) -> list[str]:
+    """What the columns of these axes are called: without the section, unless another axis, or a
+    column that is `taken`, is called so.
+
+    >>> axis_names(["agents.user", "scenario.seed", "run.seed"])
+    ['user', 'scenario.seed', 'run.seed']
+    """
+    listed = list(axes)
+    short = [axis.split(".", 1)[-1] for axis in listed]
+    is_free = [short.count(name) == 1 and name not in taken for name in short]
+    return [name if free else axis for axis, name, free in zip(listed, short, is_free, strict=True)]
+
+
 def flat_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A flat row for each cell: its names, counts, both returns where they are a bimatrix, mean and
     bounds of every score, and of those that are compared how they differ from the reference."""
     pair = two_returns(summary)
+    counts = ("run", "episodes", "ok", "failed", "excluded")
+    heads = axis_names(summary["axes"], {*counts, *summary["scores"]})
     rows = []
     for cell in summary["cells"]:
-        row = {axis.split(".", 1)[-1]: name for axis, name in cell["names"].items()}
-        row |= {key: cell[key] for key in ("run", "episodes", "ok", "failed", "excluded")}
+        row = dict(zip(heads, cell["names"].values(), strict=True))
+        row |= {key: cell[key] for key in counts}
         row |= {" / ".join(pair): two_means(cell, pair)} if pair else {}
         curve = enumerate(cell.get("pass_hat_k_intervals", ()), 1)
         told = {**cell["scores"], **{f"pass^{k}": one for k, one in curve}}
         for score in dict.fromkeys([*summary["scores"], *told]):
             one = told.get(score) or {}
-            row[score] = one.get("mean")
+            # a measure may be called like a count
+            row[f"measure {score}" if score in counts else score] = one.get("mean")
             row |= {f"{score}: {bound}": one.get(bound) for bound in ("low", "high")}
         for score, against in summary["comparisons"].items():
             (other,) = [one for one in against if one["names"] == cell["names"]] or [{}]
@@ -236,5 +252,5 @@ def pass_k_rows(summary: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]
         [*names, *(interval_text(one) for one in curve), *[""] * (most - len(curve))]
         for names, curve in curves.items()
     ]
-    head = [*(axis.split(".", 1)[-1] for axis in summary["axes"])]
-    return rows if most > 1 else [], [*head, *(f"pass^{k}" for k in range(1, most + 1))]
+    head = [*axis_names(summary["axes"]), *(f"pass^{k}" for k in range(1, most + 1))]
+    return rows if most > 1 else [], head

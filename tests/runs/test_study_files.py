@@ -142,6 +142,7 @@ def test_a_figure_of_a_mix_draws_both_sides_and_of_one_axis_its_points() -> None
         (["--to", "jsonl"], "a study is written as csv, svg, png; --to jsonl is for a run"),
         (["--to", "csv", "--agent", "one"], "--agent, --only and --scenario are for runs"),
         (["--to", "svg", "--score", "return on"], "did you mean 'return one'"),
+        (["--to", "csv", "--score", "return one"], "--to csv has every score"),
     ],
 )
 def test_what_a_study_cannot_be_written_as_is_refused_in_a_line(
@@ -162,6 +163,17 @@ def test_more_than_two_axes_or_nothing_to_draw_is_refused() -> None:
     with pytest.raises(ConfigError, match="no cell has a number to draw"):
         study_svg(empty)
     assert flat_rows(empty)[0]["return one"] is None
+
+
+def test_axes_and_scores_of_one_name_keep_a_column_each() -> None:
+    scores = {"months": told(1), "run": told(2)}
+    names = {"scenario.seed": "7", "run.seed": "8", "scenario.months": "9", "agents.one": "b"}
+    counts = dict.fromkeys(("episodes", "ok", "failed", "excluded"), 4)
+    cell = {"names": names, "run": "run-0", **counts, "scores": scores}
+    (row,) = flat_rows({"axes": names, "scores": scores, "cells": [cell], "comparisons": {}})
+    kept = {**names, "one": "b", "months": 1, "run": "run-0", "measure run": 2}
+    del kept["agents.one"]  # nothing else is called so
+    assert kept.items() <= row.items()
 
 
 def test_png_is_drawn_where_the_tool_is_there(

@@ -25,6 +25,7 @@ from gem_ma.scores.groups import SUCCESS, interval_text
 from gem_ma.scores.sides import (
     MIX_NOTE,
     RATED_NOTE,
+    axis_names,
     halves_text,
     mix_rows,
     tournament_rows,
@@ -189,7 +190,7 @@ def _cells(summary: Summary, score: str, way: Way) -> Html:
         ]
         rows.append([*names, *entries, way(cell["run"])])
     head: list[object] = [
-        *map(short_axis, summary["axes"]),
+        *axis_names(summary["axes"]),
         axis_name("mean", axis),
         "difference [95 %]",
         *(["p"] if is_tested else []),
@@ -232,7 +233,7 @@ def _others(summary: Summary) -> list[Section]:
     rest = [score for score in summary["scores"] if score not in summary["compared"]]
     if not rest and not shared:
         return []
-    head = [*map(short_axis, summary["axes"]), *rest, *(one.name for one in shared)]
+    head = [*axis_names(summary["axes"]), *rest, *(one.name for one in shared)]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
         means = [
@@ -468,7 +469,8 @@ def study_facts(path: Path, summary: Summary) -> Html:
         for name in ("tokens", "costs"):
             for agent, counts in (stored.get(name) or {}).items():
                 whole[name][agent] = _added(whole[name].get(agent), counts)
-    axes = {short_axis(axis): ", ".join(names) for axis, names in summary["axes"].items()}
+    # in full: an option may be called like another axis, or like a fact of a run
+    axes = {axis: ", ".join(names) for axis, names in summary["axes"].items()}
     design = {
         "cells": len(summary["cells"]),
         **axes,
