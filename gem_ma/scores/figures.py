@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.stats import Comparison, Estimate, holm, mean_interval, paired
 
 Record = Mapping[str, Any]
@@ -102,8 +103,13 @@ def shared_turns(records: Iterable[Record]) -> float:
 
 
 def over_seeds(records: Sequence[Record], turns: float, scored: Scoring = end_of) -> Estimate:
-    """The mean over seeds of what is compared, with Student's interval over seeds."""
-    return mean_interval([scored(record, turns) for record in records])
+    """The mean over seeds of what is compared, with the interval over seeds that fits: success is a
+    rate, which stays within 0..1."""
+    values = [scored(record, turns) for record in records]
+    is_rate = all(record["score"] == SUCCESS for record in records)
+    # the height of a curve at 1 may be above it by rounding
+    known = [min(max(value, 0.0), 1.0) for value in values] if is_rate else values
+    return mean_interval(known, rate=is_rate)
 
 
 class Against(NamedTuple):

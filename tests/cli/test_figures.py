@@ -30,6 +30,7 @@ from gem_ma.scores.figures import (
     end_of,
     height_of,
     last_of,
+    over_seeds,
     rises,
 )
 
@@ -248,6 +249,15 @@ def test_columns_are_compared_at_equal_turns() -> None:
     assert found["all of several turns"].seeds == 10
     (turned, *_) = against_first(records, ["rebn", "ppo"], kinds, {"a"})
     assert turned.compared.difference == pytest.approx(0.1)
+
+
+def test_success_over_seeds_stays_a_rate() -> None:
+    ends = [1.0, 1.0, 0.98, 0.25]
+    records = [record(seed=seed, curve=[[0, 0, end, 0, 1]]) for seed, end in enumerate(ends)]
+    told = over_seeds(records, 0)
+    assert (told.low, told.high) == (0.0, 1.0) and told.mean == pytest.approx(0.8075)
+    paid = over_seeds([{**one, "score": "return a"} for one in records], 0)
+    assert paid.mean == told.mean and paid.high > 1  # of a return nobody knows the end
 
 
 def test_a_rate_wins_by_the_mean_of_its_trials() -> None:

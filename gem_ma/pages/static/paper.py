@@ -267,7 +267,7 @@ def _chart(figure: Figure, records: Records) -> str:
                 MISSING,
             )
         )
-    about = "score of exams over steps; dotted: trivial player and solver; red: first alarm"
+    about = "score of exams over steps; grey: trivial player and solver; red: first alarm"
     return multiples(panels, figure.settings.title, about)
 
 
