@@ -225,6 +225,21 @@ def test_target_kl_ends_the_update_and_says_so():
     assert stats["optimizer_steps"] < 50
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_choices_that_are_paid_alike_take_no_step(optimizer):
+    engine = Table(policy="main", optimizer=optimizer)
+    learner = TableLearner(engine)
+    table = turns(hands(engine, 8), "main")
+    learner.weights = {turn.replies[0].prompt_ids[0]: np.array([1.0, -2.0]) for turn in table.turns}
+    for surrogate, steps in (("clipped", 0.0), ("none", 4.0)):
+        how = LossSettings(entropy=0.1, surrogate=surrogate)
+        told = learner.update(
+            table, np.zeros(len(table)), lr=0.1, settings=how, rng=random.Random(0)
+        )
+        assert told["optimizer_steps"] == steps and (told["grad_norm"] == 0) == (steps == 0)
+        assert (np.array([*learner.weights.values()]) == [1.0, -2.0]).all() == (steps == 0)
+
+
 def _one_turn(engine: Table) -> TurnTable:
     return turns(hands(engine, 1), "main").take([0])
 
