@@ -450,6 +450,22 @@ def test_where_nothing_helps_no_turn_is_decisive() -> None:
     assert turn is None and len(tried) == 5
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_those_who_act_beside_who_takes_over_keep_what_they_did(seed: int) -> None:
+    forks = forks_of(Meeting(), {"ann": often(0.5), "bob": often(0.0)}, seed)
+    ann = [turn.action.text for turn in forks.episode.turns if turn.agent == "ann"]
+    _, (last, *_) = asyncio.run(
+        attribution.decisive_turn(
+            forks,
+            "bob",
+            "tests.scores.test_attribution:Yes",
+            success=lambda fork: {turn.action.text for turn in fork.turns[-2:]} == {"yes"},
+            plays=8,
+        )
+    )
+    assert (last.won, last.plays) == (8 * (ann[-1] == "yes"), 8)
+
+
 def cutting(at: int) -> Factory:
     def made(agent: str, sample: Any, rng: Any, task: Any = None) -> Cuts:
         return Cuts(at)
@@ -458,8 +474,14 @@ def cutting(at: int) -> Factory:
 
 
 class Reds:
+    says = "red"
+
     def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
         pass
 
     async def act(self, asked: Asked) -> str:
-        return "red"
+        return self.says
+
+
+class Yes(Reds):
+    says = "yes"
