@@ -100,7 +100,9 @@ def keep_comparison(
         found = {names: played(cell.results, seats[names]) for names, cell in cells.items()}
         paid = [(one.values[PLAYER], one.values[OPPONENT]) for one in sided.values() if one.results]
         gaps = [gap for pair in paid for gap in halves(*pair)]
-        rated = tournament_table(found, all(cell.one_play for cell in cells.values()), gaps)
+        # a pair that has not met yet tells nothing of that
+        copied = all(cell.one_play for cell in cells.values() if cell.results)
+        rated = tournament_table(found, copied, gaps)
     # of all commands so far: what is typed later is added
     tags = [tag for cell in cells.values() for tag in read_tags(read_manifest(path / cell.run))]
     summary = {"schema": 1, "name": loaded.stem, "tags": list(dict.fromkeys(tags)), **about}

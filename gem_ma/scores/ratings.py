@@ -29,6 +29,7 @@ ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 # of the fit: in log strength, and at most
 TOLERANCE = 1e-10
 ROUNDS = 10_000
+DIGITS = 6  # of a rating behind the point
 BLOCK = 1 << 22  # numbers of resamples held at once
 LEAST_PRIOR = 1e-3  # of resamples: one may lack a pair that met, and a fit needs a chain of matches
 Floats = NDArray[np.float64]
@@ -226,8 +227,9 @@ def ratings(
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
         ties = sum(game.score == 0.5 for game, _ in mine)
         fouls = sum(game.fouls[me] for game, me in mine)
-        bounds = float(low[i]), float(high[i])
-        result[names[i]] = Rating(float(fitted[i]), *bounds, len(mine), ties, fouls)
+        # what the fit leaves open is no digit of it; + 0.0 takes the sign off a zero
+        mean, *bounds = (round(float(of[i]), DIGITS) + 0.0 for of in (fitted, low, high))
+        result[names[i]] = Rating(mean, bounds[0], bounds[1], len(mine), ties, fouls)
     return result
 
 

@@ -303,6 +303,17 @@ def test_a_tournament_that_cannot_be_is_refused(
     assert line in refused(tmp_path, TOURNAMENT.replace(old, new, 1))
 
 
+def test_a_pair_that_has_not_met_leaves_copies_what_they_are(tmp_path: Path) -> None:
+    players = "{a: always_cooperate, b: always_defect, c: always_defect}"
+    world = "study: {repeats: 2}\nscenario: {id: dilemma, tasks: 4}\nrun: {baselines: false}\n"
+    written(tmp_path, f"{world}tournament: {{players: {players}, plays: 8, batch: 1}}\n")
+    done = gem_ma("study", "who.yaml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out" / "study.json").read_text())["tournament"]
+    assert [pair["plays"] for pair in found["pairs"]].count(0) == 2
+    assert {one["rating"]["method"] for one in found["players"]} == {"deterministic: 1 play"}
+
+
 @pytest.mark.long
 def test_a_tournament_that_is_taken_up_chooses_the_same_pairs(tmp_path: Path) -> None:
     written(tmp_path, TOURNAMENT)
