@@ -222,8 +222,7 @@ def ratings(
     tail = (1 - level) / 2
     low, high = np.quantile(np.concatenate(resampled), (tail, 1 - tail), axis=0)
     result = {}
-    best_first = sorted(range(len(names)), key=lambda i: (-fitted[i], names[i]))
-    for i in best_first:
+    for i in sorted(range(len(names)), key=lambda i: (-fitted[i], names[i])):
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
         ties = sum(game.score == 0.5 for game, _ in mine)
         fouls = sum(game.fouls[me] for game, me in mine)

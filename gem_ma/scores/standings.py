@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from gem_ma.kernel.errors import DataError
 from gem_ma.scores.groups import ONE_PLAY, Id, finite
 from gem_ma.scores.populations import alpha_rank, nash_average
-from gem_ma.scores.ratings import Match, ratings
+from gem_ma.scores.ratings import ratings
 from gem_ma.scores.stats import mean_interval
+from gem_ma.scores.tournaments import matches_of
 
 Names = tuple[str, ...]
 Returns = Mapping[Names, Mapping[str, Mapping[Id, float]]]  # cell -> agent -> play -> its return
@@ -135,17 +136,11 @@ def _rated(agents: Sequence[str], returns: Returns, copied: bool) -> dict[str, d
     """Player -> its Bradley-Terry rating; {} where the games do not compare all of them."""
     first, second = agents
     played = [
-        Match(
-            play[:2],
-            (first, second),
-            (names[0], names[1]),
-            (value, paid[second][play]),
-            (False, False),
-        )
-        for names, paid in returns.items()
-        if names[0] != names[1]
+        match
+        for (one, other), paid in returns.items()
         for play, value in paid.get(first, {}).items()
         if play in paid.get(second, {})
+        for match in matches_of(play, [((one,), value), ((other,), paid[second][play])])
     ]
     try:
         rated = ratings(played)

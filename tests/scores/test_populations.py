@@ -185,6 +185,19 @@ def test_a_name_is_one_player_wherever_it_stands_in_the_lists_of_the_seats() -> 
     assert points == sorted(points, reverse=True) and points[0] > points[1] > points[2]
 
 
+def test_returns_that_differ_by_rounding_are_a_tie_in_a_rating() -> None:
+    pay = {("a", "b"): (0.1 + 0.2, 0.3), ("b", "a"): (0.3, 0.1 + 0.2)}
+    seats = {"x": ("a", "b"), "o": ("a", "b")}
+    tables = [np.full((2, 2, 4), 0.3), np.full((2, 2, 4), 0.3)]
+    plays = [("test/0", n, 0) for n in range(4)]
+    returns = {
+        names: {agent: dict.fromkeys(plays, value) for agent, value in zip("xo", paid, strict=True)}
+        for names, paid in pay.items()
+    }
+    rated = standings(seats, tables, returns, copied=False)["players"]
+    assert [row["rating"]["mean"] for row in rated] == [0.0, 0.0]
+
+
 def test_conventions_that_meet_nobody_elses_have_a_gap_between_self_play_and_cross_play() -> None:
     seats = {"x": ("left", "right", "middle"), "o": ("middle", "left", "right")}
     luck = np.arange(12.0)
