@@ -223,6 +223,17 @@ def test_a_row_of_a_play_says_who_played_what_was_found_and_whose_fault_it_was()
         run.rows("plays")
 
 
+def test_a_mean_over_rows_is_that_of_the_summary_where_plays_failed(here: Path) -> None:
+    paid = GAME.replace("1.0}", "rng.random()}")
+    (here / "game.py").write_text(f"{paid}        assert rng.random() < 0.5\n")
+    run = gem_ma.run("game.py", ["agents.*=silent", "scenario.tasks=8"])
+    assert 0 < run["failed"] < 7
+    returns = [row["return b"] for row in run.rows()]
+    assert returns.count(None) == run["failed"]
+    known = [value for value in returns if value is not None]
+    assert sum(known) / len(known) == pytest.approx(run["returns"]["b"]["mean"])
+
+
 def test_a_row_names_the_model_and_what_it_cost() -> None:
     priced = "{model: openai/m, price: {input: 1.0, output: 2.0}}"
     config = gem_ma.load_config(

@@ -65,9 +65,14 @@ def _call(call: Any) -> Fields:
 
 
 def flat_row(episode: Episode, won: Won) -> Fields:
-    """One row an episode, flat: for data frames."""
+    """One row an episode, flat: for data frames. A return of a play that failed or was interrupted
+    is None, as its success is: a mean over the column is then that of the summary."""
     whole = episode_row(episode, won)
-    returns = {f"return {entry['agent']}": entry["value"] for entry in whole.pop("returns")}
+    is_scored = episode.end.scored
+    returns = {
+        f"return {entry['agent']}": entry["value"] if is_scored else None
+        for entry in whole.pop("returns")
+    }
     seats: Fields = {}
     for agent, seat in episode.cast.items():
         seats |= {f"behaviour {agent}": seat.behaviour, f"policy {agent}": seat.policy}
