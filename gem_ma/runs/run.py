@@ -77,7 +77,8 @@ class Study(Scores):
         for cell in self["cells"]:
             for score, interval in cell["scores"].items():
                 other = against.get((score, tuple(cell["names"].values())), {})
-                numbers = {key: interval.get(key) for key in NUMBERS}
+                # a cell may have no number of a score, as pass^k where a try was lost
+                numbers = {key: (interval or {}).get(key) for key in NUMBERS}
                 p = other.get("p") if other.get("p_adjusted") is None else other["p_adjusted"]
                 differs = {"difference": other.get("difference"), "p": p}
                 made.append({**cell["names"], "score": score, **numbers, **differs})

@@ -176,6 +176,9 @@ def test_a_study_and_a_comparison_are_tables() -> None:
     shown = hostile._repr_html_()
     assert "<script" not in shown and "&lt;script" in shown
     assert study._repr_html_().count("<tr>") == len(rows) + 1 > 4
+    # of a task that lost a try nobody knows how often three in a row succeed
+    study["cells"][0]["scores"] = {"pass^3": None}
+    assert study.rows()[0]["score"] == "pass^3" and study.rows()[0]["mean"] is None
 
 
 def test_what_is_shown_is_short_and_every_word_of_others_is_text(here: Path) -> None:
