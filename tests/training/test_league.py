@@ -487,6 +487,21 @@ def test_three_agents_each_meet_a_member_of_their_own():
 # -- exploiters ----------------------------------------------------------------------------------
 
 
+def test_a_seat_that_does_not_learn_in_a_world_has_no_snapshots(tmp_path):
+    file = tmp_path / "worlds.yaml"
+    alone = "{id: kuhn_poker, agents: {player_1: random_legal}}"
+    worlds = f"scenarios: {{both: {{id: kuhn_poker}}, alone: {alone}}}"
+    file.write_text(TWO.replace("scenario: {id: kuhn_poker}", worlds))
+    shares = "train.opponents={latest: 0.2, uniform: 0.6, anchors: {first_legal: 0.2}}"
+    trained(tmp_path / "run", config.load(file, [*SMALL, shares]).config)
+    met = {}
+    for episode in read_episodes(tmp_path / "run"):
+        seats = (seat.policy or seat.behaviour for seat in episode.cast.values())
+        met.setdefault(episode.world, set()).update(seats)
+    assert met["alone"] == {"one", "random_legal", "first_legal"}
+    assert {"one@0", "two@0"} <= met["both"]
+
+
 @pytest.mark.long
 def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
     summary = run_training(

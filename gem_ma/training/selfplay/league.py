@@ -233,8 +233,10 @@ class League(Attendant):
             result = dict(cast)
             for agent in self._rivals(cast, learner):
                 if way in ways:
-                    hand = hands[cast[learner].policy, cast[agent].policy, way]
-                    result[agent] = replace(cast[agent], policy=rng.choice(hand))
+                    # of a rival that does not learn in this world there are no snapshots
+                    hand = hands.get((cast[learner].policy, cast[agent].policy, way))
+                    if hand is not None:
+                        result[agent] = replace(cast[agent], policy=rng.choice(hand))
                 else:
                     result[agent] = anchor_seat(cast[agent], way, self.config.policies)
             return result
