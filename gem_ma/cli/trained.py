@@ -61,12 +61,16 @@ def show_training(
     wide = any(row.change for row in compared)
     head = ("measure", "before", "after", "after - before", "p (Holm)")
     emit(columns([row if wide else row[:3] for row in compared], head if wide else head[:3]))
+    # of one that learned nothing a line below says why
+    learned = [
+        name for name in summary["learned"] if name not in summary.get("learned_nothing", {})
+    ]
     rows = [
         ("training episodes", f"{ended - failed} ok / {failed} failed / 0 excluded"),
         ("steps", str(summary["steps"])),
         *baseline_rows(summary),
         *_league_rows(summary),
-        ("learned", ", ".join(summary["learned"]) or "none"),
+        ("learned", ", ".join(learned) or "none"),
         ("unchanged", ", ".join(summary["unchanged"]) or "none"),
     ]
     # engine/path, as `model:` of a config takes it

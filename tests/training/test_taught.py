@@ -55,8 +55,10 @@ def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(
         main(["train", "kuhn_table", *SMALL, *overrides, "--out", str(tmp_path / "run"), "--quiet"])
         == 1
     )
-    told = capsys.readouterr().err
+    shown, told = capsys.readouterr()
     assert said in told and "learned nothing" in told, told
+    (learned,) = (line.split()[1:] for line in shown.splitlines() if line.startswith("learned "))
+    assert learned == (["main"] if case == "its turn never comes" else ["none"])
     assert ("step 1: so far policy 'main' learned nothing" in told) == (
         case in ("a bot's seat names the policy", "every play is cut and left out")
     ), told
