@@ -10,7 +10,6 @@ from typing import Any
 
 from gem_ma.cli.runs import place_rows
 from gem_ma.cli.terminal import columns, emit, emit_json
-from gem_ma.scores.groups import interval_text
 from gem_ma.scores.sides import (
     axis_names,
     halves_text,
@@ -20,7 +19,7 @@ from gem_ma.scores.sides import (
     two_means,
     two_returns,
 )
-from gem_ma.scores.studies import difference_text, seats_text, standing_rows
+from gem_ma.scores.studies import cell_text, difference_text, seats_text, standing_rows
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
@@ -83,12 +82,7 @@ def matrix_title(summary: Mapping[str, Any]) -> str:
 
 def matrix(summary: Mapping[str, Any], score: str) -> tuple[list[list[str]], list[str]]:
     """Rows and head of a table with one place per cell of two axes."""
-
-    def text(cell: Mapping[str, Any]) -> str:
-        interval = cell["scores"].get(score)
-        return interval_text(interval) if interval else "n/a"
-
-    return _table(summary, text)
+    return _table(summary, partial(cell_text, score=score))
 
 
 def _table(
@@ -119,8 +113,6 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
     rows = []
     for cell in summary["cells"]:
         names = tuple(cell["names"].values())
-        # a measure may be of some cells only
-        interval = cell["scores"].get(score)
         against = differences.get(names)
         # the reference itself, and a cell with no common plays, have no p value
         keys = ("p", "p_adjusted") if summary["correct"] == "holm" else ("p",)
@@ -128,7 +120,7 @@ def cell_rows(summary: Mapping[str, Any], score: str) -> list[list[str]]:
         rows.append(
             [
                 *names,
-                interval_text(interval) if interval else "n/a",
+                cell_text(cell, score),
                 f"{cell['ok']} / {cell['failed']} / {cell['excluded']}",
                 difference_text(against),
                 *("" if p is None else f"{p:.4f}" for p in p_values),

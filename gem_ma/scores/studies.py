@@ -340,6 +340,22 @@ def score_of(summary: Mapping[str, Any], score: str) -> Mapping[str, Any] | None
     return summary.get("together", {}).get(score)
 
 
+def cell_text(cell: Mapping[str, Any], score: str) -> str:
+    """The interval of a score in a cell, and of how many plays it is where not of all.
+
+    >>> price = {"mean": 3.0, "low": 2.0, "high": 4.0, "n": 2, "method": "t over tasks"}
+    >>> cell_text({"ok": 5, "scores": {"price": price}}, "price")
+    '3.000 [2.000, 4.000] of 2'
+    """
+    estimate = cell["scores"].get(score)
+    if not estimate:
+        return "n/a"
+    # pass^k counts tasks, and of copies each tells as much as all
+    plays = estimate.get("n", cell["ok"])
+    is_whole = tries_of(score) or estimate.get("method") == ONE_PLAY or plays == cell["ok"]
+    return interval_text(estimate) + ("" if is_whole else f" of {plays}")
+
+
 def difference_text(row: Mapping[str, Any] | None) -> str:
     """`+0.120 [+0.020, +0.220]` of one comparison; None is the reference itself."""
     if row is None:

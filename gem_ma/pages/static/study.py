@@ -21,7 +21,7 @@ from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns
-from gem_ma.scores.groups import SUCCESS, interval_text
+from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.sides import (
     MIX_NOTE,
     RATED_NOTE,
@@ -32,7 +32,13 @@ from gem_ma.scores.sides import (
     two_means,
     two_returns,
 )
-from gem_ma.scores.studies import STANDINGS_NOTE, difference_text, seats_text, standing_rows
+from gem_ma.scores.studies import (
+    STANDINGS_NOTE,
+    cell_text,
+    difference_text,
+    seats_text,
+    standing_rows,
+)
 
 Summary = Mapping[str, Any]
 Way = Callable[[str], Html]  # the folder of a cell's run -> what leads there
@@ -236,9 +242,7 @@ def _others(summary: Summary) -> list[Section]:
     head = [*axis_names(summary["axes"]), *rest, *(one.name for one in shared)]
     rows: list[list[object]] = []
     for cell in summary["cells"]:
-        means = [
-            interval_text(one) if (one := cell["scores"].get(score)) else "n/a" for score in rest
-        ]
+        means = [cell_text(cell, score) for score in rest]
         rows.append([*cell["names"].values(), *means, *(one.cell(cell) for one in shared)])
     folded = "".join(heat(summary, score) for score in rest) if len(summary["axes"]) == 2 else ""
     figures = [table(head, rows, numbers=True)]
