@@ -352,7 +352,7 @@ async def message_values(
     deal`: what the agent says at its turn of the same number in a play from another seed.
     """
     values = []
-    for place, turn in _numbered(forks.turns(agent)):
+    for place, turn in numbered(forks.turns(agent)):
         if not turn.action.text or turn.action.tool_calls:
             continue
         work = (_pair_of_message(forks, turn, place, n, instead) for n in range(plays))
@@ -362,7 +362,7 @@ async def message_values(
     return values
 
 
-def _numbered(turns: Sequence[Turn]) -> list[tuple[int, Turn]]:
+def numbered(turns: Sequence[Turn]) -> list[tuple[int, Turn]]:
     """Each turn with its number among those of its agent."""
     counts: dict[str, itertools.count[int]] = {}
     return [(next(counts.setdefault(turn.agent, itertools.count())), turn) for turn in turns]

@@ -19,7 +19,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Turn
 from gem_ma.registry import dealt
-from gem_ma.scores.attribution import said_elsewhere
+from gem_ma.scores.attribution import numbered, said_elsewhere
 from gem_ma.scores.forked import Forks, Seen
 
 
@@ -67,10 +67,14 @@ def speaker_consistency(
     """The share, 0 to 1, of what a speaker was dealt (or of its next act) that its first message
     tells: I(message; other) / H(other) over plays. None where the other thing is always the same,
     or is not there. It is an overestimate where plays are few (see `mutual_information`): take
-    many more than there are messages times deals.
+    many more than there are messages times deals. Raises ConfigError for a speaker that has no
+    seat.
     """
     pairs: list[tuple[Hashable, Hashable]] = []
     for episode in episodes:
+        if speaker not in episode.cast:
+            names = ", ".join(episode.cast)
+            raise ConfigError(f"no agent of {scenario.id} is called {speaker!r}; it has {names}")
         if not episode.end.scored:
             continue
         acts = [turn.action.text for turn in episode.turns if turn.agent == speaker]
@@ -92,12 +96,8 @@ async def influences(
     if messages < 2:
         raise ConfigError(f"influence compares 2 or more messages; got {messages}")
     found: list[Influence] = []
-    counts: Counter[str] = Counter()
-    for turn in forks.turns():
-        place = counts[turn.agent]
-        counts[turn.agent] += 1
-        is_meant = agent in (None, turn.agent)
-        if is_meant and turn.action.text and not turn.action.tool_calls:
+    for place, turn in numbered(forks.turns(agent)):
+        if turn.action.text and not turn.action.tool_calls:
             found += await _of_message(forks, turn, place, messages, plays)
     return found
 

@@ -68,7 +68,11 @@ def test_what_nobody_can_measure_is_none() -> None:
     assert asyncio.run(influences(forks, agent="listener")) == []  # nobody acts after it
     with pytest.raises(ConfigError, match="2 or more messages"):
         asyncio.run(influences(forks, messages=1))
+    with pytest.raises(ConfigError, match="'nobody'; its agents are speaker, listener"):
+        asyncio.run(influences(forks, agent="nobody"))
     episodes = plays(1.0, 1.0, 20)
+    with pytest.raises(ConfigError, match="'nobody'; it has speaker, listener"):
+        speaker_consistency(REFERENTIAL, episodes, "nobody")
     assert speaker_consistency(REFERENTIAL, episodes, "speaker", about="act") is None
     assert speaker_consistency(REFERENTIAL, episodes, "listener") is None
     # the next act of a player of Kuhn poker is there, in plays that go round
