@@ -14,6 +14,7 @@ from typing import Any
 
 from gem_ma.cli.terminal import LINE_EVERY_S, Screen, clock, is_live, one_line, progress_line
 from gem_ma.kernel.spelling import decimal
+from gem_ma.scores.together import MOST_RETURNS
 
 RECENT = 20  # steps whose mean time the rest is reckoned by
 PHASES = ("play", "credit", "update", "publish", "record")
@@ -109,8 +110,8 @@ class Live:
         parts = [f"step {self.step} of {self.steps}"]
         returns = _under(self._train, "return")
         if returns:
-            listed = (f"{one_line(agent, 24)} {decimal(value)}" for agent, value in returns.items())
-            parts.append(f"return {', '.join(listed)}")
+            listed = [f"{one_line(agent, 24)} {decimal(value)}" for agent, value in returns.items()]
+            parts.append(f"return {', '.join(few(listed))}")
         if "success" in self._train:
             parts.append(f"success {decimal(self._train['success'])}")
         if failed := self._train.get("failed"):
@@ -157,10 +158,15 @@ class Live:
             f"{one_line(agent, 16)} " * (len(paid) > 1) + decimal(value, plus=True)
             for agent, value in paid.items()
         ]
-        success = [decimal(value) for value in _under(numbers_of, "success").values()]
+        success = few([decimal(value) for value in _under(numbers_of, "success").values()])
         numbers = [numbers_of.get(key) for key in COLUMNS.values()]
         told = ["-" if value is None else _short(value) for value in numbers]
-        return [one_line(name, 20), "\n".join(returns) or "-", "\n".join(success) or "-", *told]
+        return [
+            one_line(name, 20),
+            "\n".join(few(returns)) or "-",
+            "\n".join(success) or "-",
+            *told,
+        ]
 
     def below(self) -> list[str]:
         """Seconds by phase, tokens a second, failures, and how long it may still take."""
@@ -178,6 +184,12 @@ class Live:
         lines = [", ".join(seconds), ", ".join([*rates, *failed, *self._pace()])]
         # no step has ended yet, and these two come before the first
         return [line for line in lines if line] or ["warm start and first evaluation"]
+
+
+def few(listed: list[str]) -> list[str]:
+    """What is said of the first agents, and how many others there are."""
+    left = len(listed) - MOST_RETURNS
+    return listed if left <= 0 else [*listed[:MOST_RETURNS], f"and {left} more"]
 
 
 def _under(values: Mapping[str, float], key: str) -> dict[str, float]:

@@ -260,6 +260,16 @@ def test_the_line_says_step_returns_success_failures_pace_and_what_is_left() -> 
     )
 
 
+def test_of_many_agents_the_first_are_shown() -> None:
+    shown = live.Live(10, ["main"], quiet=True)
+    agents = [f"player_{n}" for n in range(64)]
+    for begin in ("train/return", "policy/main/return", "policy/main/success"):
+        shown.log({f"{begin}/{agent}": 0.5 for agent in agents}, 1)
+    assert shown.line().endswith("player_7 0.500, and 56 more") and len(shown.line()) < 200
+    for cell in shown.cells("main")[1:3]:
+        assert len(cell.splitlines()) == 9 and cell.endswith("\nand 56 more")
+
+
 def test_a_row_of_the_table_holds_what_is_known_of_one_policy() -> None:
     from rich.console import Console
 
