@@ -55,6 +55,12 @@ def compared(
     # returns may each be finite, and their differences not
     with damage(Path(f"{first} or {second}")):
         comparison = compare_cells(before, after, scores)
+    for path, cell in ((first, before), (second, after)):
+        if not any(cell.values.values()):
+            raise ConfigError(
+                f"{path}: it has no play to compare: each failed or was interrupted; gem-ma show"
+                f" {path} says why"
+            )
     if not comparison["pairs"]:
         raise ConfigError(
             f"{second}: it has no play in common with {first}: no task with the same seed; play"

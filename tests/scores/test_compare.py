@@ -213,6 +213,18 @@ def test_two_runs_are_compared_and_the_flips_can_be_opened(
     assert printed(capsys, "compare", "a", "e")["pairs"] == 6
 
 
+def test_a_run_of_failed_plays_is_not_said_to_have_other_tasks(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = GAME.replace("WIN", "> 0").replace("yield Reward", "raise OSError; yield Reward")
+    (runs / "../broken.py").write_text(broken)
+    assert main(["run", "broken.py", "agents.a=first_legal", "--out", "runs/f", "--quiet"]) == 1
+    for typed, path in ((["a", "f"], "runs/f"), (["f", "a"], "runs/f")):
+        capsys.readouterr()
+        assert main(["compare", *typed]) == 2
+        assert f"{path}: it has no play to compare: each failed" in capsys.readouterr().err
+
+
 def test_a_score_equals_that_of_the_run_and_says_what_a_changed_rule_changes(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
