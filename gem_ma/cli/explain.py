@@ -198,6 +198,9 @@ def _cost(explained: Explained, wish: Wish) -> Cost:
     turns = [turn for turn in episode.turns if wish.agent in (None, turn.agent)]
     if wish.what == "agents":
         return explained.cost(kinds_of_agents(list(episode.cast), wish.plays))
+    if not turns and wish.agent in (None, *episode.cast):
+        who = f"--agent {wish.agent}: it" if wish.agent else f"{name_of(episode)}: this play"
+        raise ConfigError(f"{who} has no turn that could be explained")
     is_said = wish.what == "messages"
     kinds = explained.kinds_of_turns(turns, wish.plays, wish.against, is_said)
     if wish.given == "view" or wish.other_deal:

@@ -254,6 +254,8 @@ async def _seen_values(
     """The values of an agent's turns as it could know. One play dealt anew serves all turns up to
     which it showed the agent what is on record."""
     turns = forks.turns(agent)
+    if not turns:
+        return []
     views = _views(turns)
     pairs: list[list[Pair]] = [[] for _ in turns]
     openings = Openings(forks, agent, views[0])

@@ -338,6 +338,18 @@ def test_what_does_not_go_is_one_line(
     assert not (tmp_path / "out" / EXPLAINED).exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--given", "view"], ["--messages"]], ids=str)
+def test_an_agent_that_was_never_asked_has_nothing_to_explain(
+    options: list[str], command: Command
+) -> None:
+    cut = ("run.max_steps=1", "run.baselines=false")
+    assert command("run", "kuhn_poker", *cut, "-n", 1, "--out", "out", "--quiet")[0] == 0
+    asked = ("explain", "out", "--episode", "0", "--quiet", "--plays", 2, *options)
+    code, out, err = command(*asked, "--agent", "player_1")
+    assert (code, out) == (2, "") and "--agent player_1: it has no turn" in err
+    assert command(*asked)[0] == 0
+
+
 def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) -> None:
     assert command("run", "kuhn_poker", "-n", 8, "--out", "out", "--quiet")[0] == 0
     asked = ("explain", "out", "--quiet", "--messages", "--other-deal", "--plays", 16)

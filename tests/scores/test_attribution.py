@@ -8,6 +8,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -269,6 +270,14 @@ def test_an_agent_that_fails_is_counted_and_left_out() -> None:
     assert 0 < value.value.failed < 40
     # those that ended tell it: a yes is worth what it is paid
     assert value.value.low <= 0.5 <= value.value.high
+
+
+def test_an_agent_without_a_turn_has_no_values() -> None:
+    forks = forks_of(Meeting(), {"ann": often(0.5), "bob": often(0.5)}, 0)
+    turns = tuple(turn for turn in forks.episode.turns if turn.agent == "ann")
+    alone = replace(forks, episode=replace(forks.episode, turns=turns))
+    for given in ("state", "view"):
+        assert asyncio.run(attribution.turn_values(alone, given=given, agent="bob")) == []
 
 
 def test_what_breaks_off_in_another_deal_is_counted() -> None:
