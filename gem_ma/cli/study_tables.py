@@ -34,7 +34,7 @@ def show_study(
 ) -> None:
     """Prints one table of each score that is compared."""
     if as_json:
-        emit_json({"run": str(path), "report": str(report) if report else None, **summary})
+        emit_json({"study": str(path), "report": str(report) if report else None, **summary})
         return
     if found := summary.get("mix"):
         emit("\n".join(filter(None, [columns(*mix_rows(found)), halves_text(found)])) + "\n")

@@ -610,7 +610,7 @@ def test_a_study_plays_its_cells_once_and_prints_intervals_and_differences(folde
     found = json.loads(again.stdout)
     assert found["compared"] == ["return player_0", "return player_1"] and len(found["cells"]) == 4
     assert found == {
-        "run": "out",
+        "study": "out",
         "report": "out/report.html",
         **json.loads((folder / "out" / "study.json").read_text()),
     }
