@@ -82,6 +82,10 @@ def keep_comparison(
     the first keys of what it gives."""
     tests = loaded.sections.report.tests
     sided = {names: with_sides(cell, loaded.sides.get(names, {})) for names, cell in cells.items()}
+    known = {score for cell in sided.values() for score in cell.values}
+    # a measure that applied to no play is a score without a number
+    unknown: dict[str, dict[Any, float]] = {name: {} for name in measures if name not in known}
+    sided = {at: replace(cell, values={**cell.values, **unknown}) for at, cell in sided.items()}
     compared = study_summary(
         loaded.axes,
         sided,

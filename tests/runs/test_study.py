@@ -748,12 +748,19 @@ agents: {user: retail_user}
 
 
 def test_a_measure_that_applies_to_some_plays_alone_may_be_compared(folder: Path) -> None:
-    world = 'scenario: {id: market, tasks: 2}\nagents: {"*": random_legal}\n'
+    rules = "{id: market, tasks: 2, buyers: 1, sellers: 1, rounds: 1}"
+    world = f'scenario: {rules}\nagents: {{"*": random_legal}}\nrun: {{baselines: false}}\n'
     written(folder, f"{world}grid: {{run.seed: [1, 2]}}\n")
     opened = open_cells(load_study(folder / "who.yaml"))
     check_measures(["price"], opened)  # of silent buyers and sellers there is none
     with pytest.raises(ConfigError, match="did you mean 'price'"):
         check_measures(["prise"], opened)
+    # of plays in which nobody trades it is a score without a number, and the others are told
+    asked = ("study", "who.yaml", "agents.*=silent", "--out", "out", "--measure", "price")
+    done = gem_ma(*asked, cwd=folder)
+    assert done.returncode == 0 and "price, against 1" in done.stdout, done.stderr
+    found = json.loads((folder / "out" / "study.json").read_text())
+    assert [cell["scores"]["price"] for cell in found["cells"]] == [None, None]
 
 
 def test_a_task_that_lost_a_try_leaves_its_cell_without_a_number() -> None:
