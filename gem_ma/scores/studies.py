@@ -348,12 +348,16 @@ def cell_text(cell: Mapping[str, Any], score: str) -> str:
     '3.000 [2.000, 4.000] of 2'
     """
     estimate = cell["scores"].get(score)
-    if not estimate:
-        return "n/a"
-    # pass^k counts tasks, and of copies each tells as much as all
+    return f"{interval_text(estimate)}{of_plays(cell, score)}" if estimate else "n/a"
+
+
+def of_plays(cell: Mapping[str, Any], score: str) -> str:
+    """` of 2` where a score of a cell is of fewer plays than it has; else ""."""
+    estimate = cell["scores"].get(score) or {}
     plays = estimate.get("n", cell["ok"])
+    # pass^k counts tasks, and of copies each tells as much as all
     is_whole = tries_of(score) or estimate.get("method") == ONE_PLAY or plays == cell["ok"]
-    return interval_text(estimate) + ("" if is_whole else f" of {plays}")
+    return "" if is_whole else f" of {plays}"
 
 
 def difference_text(row: Mapping[str, Any] | None) -> str:

@@ -948,6 +948,27 @@ def test_the_page_has_a_heatmap_an_interaction_and_their_numbers(tmp_path: Path)
     )
 
 
+def test_a_mean_over_axes_says_on_which_tasks_and_axes_of_one_name_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    axes = {"scenario.seed": ("1", "2"), "run.seed": ("3", "4"), "agents.one": ("a", "b")}
+    whole = drawn(0.5, 1)
+    part = {key: value for key, value in whole.items() if key[0] != "test/3"}
+    listed = [*itertools.product(*axes.values())]
+    cells = {at: cell({"success": part if at == listed[-1] else whole}) for at in listed}
+    made = study_summary(axes, cells, listed[0], resamples=100)
+    made |= {"schema": 1, "name": "test", "command": "gem-ma study test.yaml", "planned": 0}
+    page = write_study(tmp_path, made, tables=["paired_diff"], plots=["heatmap", "interaction"])
+    units = {id_[0] for id_ in part}
+    title = f"mean over the other axes, on {len(units)} tasks (or seeds) that all cells played"
+    words = page.read_text()
+    assert f"success: scenario.seed (rows) x run.seed (columns), {title}" in words
+    assert f"success: run.seed (rows) x one (columns), {title}" in words
+    # the mean of a cell is of what it has itself
+    ours = sum(whole.values()) / len(whole)
+    assert f"{ours:.3f} [" in words
+
+
 def test_the_page_says_which_interval_and_which_p_are_adjusted(tmp_path: Path) -> None:
     """An interval that leaves 0 out beside a p of .47 used to stand without a word on why both
     are right."""

@@ -64,12 +64,12 @@ def axis_of(estimates: Iterable[Estimate | None]) -> Axis:
     return (first if first <= low else first - step, last if last >= high else last + step)
 
 
-def interval_cell(estimate: Estimate | None, axis: Axis | None = None) -> Html:
-    """`0.850 [0.640, 0.948]`, with its mark on the axis where there is one."""
+def interval_cell(estimate: Estimate | None, axis: Axis | None = None, of: str = "") -> Html:
+    """`0.850 [0.640, 0.948]`, with its mark on the axis where there is one; `of` is said behind."""
     if not estimate:
         return text("n/a")
     mark = interval_mark(estimate, *axis) if axis is not None else ""
-    return Html(f'<span class="interval">{text(interval_text(estimate))}</span>{mark}')
+    return Html(f'<span class="interval">{text(interval_text(estimate) + of)}</span>{mark}')
 
 
 def axis_name(name: str, axis: Axis) -> Html:

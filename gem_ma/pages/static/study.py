@@ -36,6 +36,7 @@ from gem_ma.scores.studies import (
     STANDINGS_NOTE,
     cell_text,
     difference_text,
+    of_plays,
     seats_text,
     standing_rows,
 )
@@ -94,7 +95,7 @@ def _beside(summary: Summary) -> list[Section]:
             [row, *(told.get((row, name), "n/a") for name in names)]
             for row in summary["axes"][rows]
         ]
-        head = f"{short_axis(rows)} \\ {short_axis(columns)}"
+        head = f"{short_axis(summary, rows)} \\ {short_axis(summary, columns)}"
         figures.append(table([head, *names], body, caption=" / ".join(pair)))
     if len(summary["compared"]) > 1:
         drawn = "".join(heat(summary, score) for score in summary["compared"])
@@ -158,11 +159,11 @@ def _compared(
     figures += [_cells(summary, score, way)] if "paired_diff" in tables else []
     if "interaction" in plots:
         together = [
-            interaction(pair, score, is_rate(summary, score))
+            interaction(summary, pair, score, is_rate(summary, score))
             for pair in summary["interactions"][score]
         ]
         together += [margins(summary, score)] if len(summary["axes"]) > 1 else []
-        words = f"How {' and '.join(map(short_axis, summary['axes']))} work together: {score}"
+        words = f"How {' and '.join(axis_names(summary['axes']))} work together: {score}"
         inside = "".join(together)
         folded = f"<details><summary>{text(words)}</summary>{inside}</details>"
         figures.append(Html(folded if inside else ""))
@@ -184,7 +185,7 @@ def _cells(summary: Summary, score: str, way: Way) -> Html:
         names = tuple(cell["names"].values())
         against = differences.get(names)
         entries: list[object] = [
-            interval_cell(cell["scores"].get(score), axis),
+            interval_cell(cell["scores"].get(score), axis, of_plays(cell, score)),
             _unbroken(difference_text(against)),
             *([_p(against, "p", bold=not adjusts)] if is_tested else []),
         ]
@@ -280,9 +281,9 @@ def _unbroken(words: str) -> Html:
 # -- drawings, each with its table -----------------------------------------------------------------
 
 
-def short_axis(axis: str) -> str:
-    """An axis without its section: `agents.user` is `user`."""
-    return axis.split(".", 1)[-1]
+def short_axis(summary: Summary, axis: str) -> str:
+    """An axis as columns call it: `agents.user` is `user`, where no other axis is called so."""
+    return dict(zip(summary["axes"], axis_names(summary["axes"]), strict=True))[axis]
 
 
 def heat(summary: Summary, score: str) -> Html:
@@ -296,13 +297,13 @@ def heat(summary: Summary, score: str) -> Html:
             {score: [marks[name] for name in names]},
             names,
             title=score,
-            x_label=short_axis(axis),
+            x_label=short_axis(summary, axis),
             y_label=score,
             y_range=y_range,
             # names have no order between which a line could run
             joined=False,
         )
-        return figure(f"{score} by {short_axis(axis)}", svg)
+        return figure(f"{score} by {short_axis(summary, axis)}", svg)
     if len(axes) > 2:
         # a drawing has two axes: of three or more each pair gets one
         return Html("".join(_pair(summary, one, score) for one in summary["interactions"][score]))
@@ -311,9 +312,9 @@ def heat(summary: Summary, score: str) -> Html:
         (cell["names"][rows], cell["names"][columns]): mark(cell["scores"].get(score))
         for cell in summary["cells"]
     }
-    title = f"{score}: {short_axis(rows)} (rows) x {short_axis(columns)} (columns)"
+    both = short_axis(summary, rows), short_axis(summary, columns)
+    title = f"{score}: {' (rows) x '.join(both)} (columns)"
     known = {key: mark for key, mark in values.items() if mark is not None}
-    both = short_axis(rows), short_axis(columns)
     return _shaded(
         summary,
         score,
@@ -332,8 +333,9 @@ def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
     values = {
         (cell["names"][rows], cell["names"][columns]): Mark(cell["mean"]) for cell in pair["cells"]
     }
-    both = short_axis(rows), short_axis(columns)
+    both = short_axis(summary, rows), short_axis(summary, columns)
     title = f"{score}: {' (rows) x '.join(both)} (columns), mean over the other axes"
+    title += f", on {pair['units']} tasks (or seeds) that all cells played"
     return _shaded(
         summary,
         score,
@@ -342,7 +344,7 @@ def _pair(summary: Summary, pair: Mapping[str, Any], score: str) -> Html:
     )
 
 
-def interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
+def interaction(summary: Summary, pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     """Lines that are not parallel are an interaction; the table says by how much."""
     rows, columns = pair["axes"]
     names = list(dict.fromkeys(cell["names"][rows] for cell in pair["cells"]))
@@ -350,12 +352,11 @@ def interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     lines: dict[str, list[Mark | None]] = {}
     for cell in pair["cells"]:
         lines.setdefault(cell["names"][columns], []).append(Mark(cell["mean"]))
-    title = f"{score} of {short_axis(columns)} over {short_axis(rows)}"
+    both = short_axis(summary, rows), short_axis(summary, columns)
+    title = f"{score} of {both[1]} over {both[0]}"
     # means of several cells may be close: a rate is still drawn on its whole range
     y_range = (0.0, 1.0) if rate else None
-    svg = whisker_chart(
-        lines, names, title=title, x_label=short_axis(rows), y_label=score, y_range=y_range
-    )
+    svg = whisker_chart(lines, names, title=title, x_label=both[0], y_label=score, y_range=y_range)
     entries = []
     for cell in pair["cells"]:
         known = cell["low"] is not None and cell["high"] is not None
@@ -379,9 +380,7 @@ def interaction(pair: Mapping[str, Any], score: str, rate: bool) -> Html:
     return figure(
         title,
         svg,
-        table(
-            [short_axis(rows), short_axis(columns), "mean", "interaction"], entries, caption=caption
-        ),
+        table([*both, "mean", "interaction"], entries, caption=caption),
     )
 
 
@@ -392,7 +391,7 @@ def margins(summary: Summary, score: str) -> Html:
     # one axis for the table, or its marks could not be compared
     marks = RATE if is_rate(summary, score) else axis_of(whole)
     rows = [
-        [short_axis(axis), name, interval_cell(estimate, marks), estimate["n"]]
+        [short_axis(summary, axis), name, interval_cell(estimate, marks), estimate["n"]]
         for axis, names in summary["margins"][score].items()
         for name, estimate in names.items()
     ]
@@ -444,7 +443,8 @@ def study_lead(summary: Summary) -> Html:
         f"{sum(cell[key] for cell in summary['cells'])} {key}"
         for key in ("ok", "failed", "excluded")
     )
-    axes = " x ".join(f"{len(names)} {short_axis(axis)}" for axis, names in summary["axes"].items())
+    counts = zip(summary["axes"].values(), axis_names(summary["axes"]), strict=True)
+    axes = " x ".join(f"{len(names)} {axis}" for names, axis in counts)
     return Html(f'<p class="hint">{text(axes)} · {text(ended)}</p>')
 
 

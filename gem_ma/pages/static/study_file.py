@@ -49,9 +49,10 @@ def study_svg(summary: Summary, score: str | None = None) -> str:
         ((axis, names),) = axes.items()
         series = {score: [marks[name,] for name in names]}
         limits = (0.0, 1.0) if is_rate(summary, score) else None
-        return _lines(series, names, short_axis(axis), score, limits, joined=False)
+        return _lines(series, names, short_axis(summary, axis), score, limits, joined=False)
     (row_axis, rows), (column_axis, columns) = axes.items()
-    title = f"{score}: {short_axis(row_axis)} (rows) x {short_axis(column_axis)} (columns)"
+    both = short_axis(summary, row_axis), short_axis(summary, column_axis)
+    title = f"{score}: {' (rows) x '.join(both)} (columns)"
     known_marks = {place: one for place, one in marks.items() if one is not None}
     drawn = heatmap(rows, columns, known_marks, title=title, **look(summary, score))
     return _file(drawn, title, [])
