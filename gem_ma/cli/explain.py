@@ -197,7 +197,8 @@ def _cost(explained: Explained, wish: Wish) -> Cost:
     episode = explained.episode
     turns = [turn for turn in episode.turns if wish.agent in (None, turn.agent)]
     if wish.what == "agents":
-        return explained.cost(kinds_of_agents(list(episode.cast), wish.plays))
+        players, _ = attribution.game_of(explained.world.scenario, episode, wish.agent)
+        return explained.cost(kinds_of_agents(players, wish.plays))
     if not turns and wish.agent in (None, *episode.cast):
         who = f"--agent {wish.agent}: it" if wish.agent else f"{name_of(episode)}: this play"
         raise ConfigError(f"{who} has no turn that could be explained")

@@ -33,7 +33,7 @@ from gem_ma.driver.forks import StandIn, scripted
 from gem_ma.engines.base import stable_seed
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Action, Message, Turn, spoken
 from gem_ma.scores.forked import (
     FAILED,
@@ -471,7 +471,7 @@ async def agent_values(
     Raises ConfigError where all agents together always come to nothing, since the game is
     zero-sum.
     """
-    players, worth = _game_of(forks, whose)
+    players, worth = game_of(forks.scenario, forks.episode, whose)
     exact = len(players) <= exact_to
     rows: list[dict[str, float]] = []
     ends: list[tuple[float, float]] = []
@@ -554,15 +554,15 @@ async def _coalition(
     return await replace(forks, behaviours=kept).play(plan, {})
 
 
-def _game_of(forks: Forks, whose: str | None) -> tuple[list[str], Outcome]:
-    """The players of the game, and what a play is worth."""
-    scenario = forks.scenario
-    agents = list(forks.episode.cast)
+def game_of(scenario: Scenario, episode: Episode, whose: str | None) -> tuple[list[str], Outcome]:
+    """The players of the game of `agent_values`, and what a play is worth. Raises ConfigError as it
+    does."""
+    agents = list(episode.cast)
     if whose in agents:
         return agents, lambda episode: episode.returns()[str(whose)]
     teams: dict[str, list[str]] = {}
     for agent in agents:
-        teams.setdefault(scenario.team(forks.episode, agent) or "", []).append(agent)
+        teams.setdefault(scenario.team(episode, agent) or "", []).append(agent)
     if whose is not None and whose in teams:
         members = teams[whose]
         return members, lambda episode: math.fsum(episode.returns()[x] for x in members)

@@ -167,6 +167,35 @@ def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> N
     assert asked <= most
 
 
+FOUR = """
+from gem_ma import Ask, Reward, Scenario
+
+class Four(Scenario):
+    agents = ("a", "b", "c", "d")
+
+    def team(self, episode, agent):
+        return "duo" if agent in "ab" else ""
+
+    def play(self, rng, task):
+        said = yield Ask(dict.fromkeys(self.agents, "Which?"), legal=("cooperate", "defect"))
+        yield Reward({agent: float(act.parsed == "defect") for agent, act in said.items()})
+"""
+
+
+def test_shares_of_a_team_cost_its_own_coalitions(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "four.py").write_text(FOUR)
+    talk = TALK.replace("{{id: dilemma, rounds: 4, tasks: 2}}", "{{id: four.py}}")
+    with FaultServer(wavering(1)) as server:
+        (tmp_path / "talk.yaml").write_text(talk.replace("player_", "").format(url=server.url))
+        assert command("run", "talk.yaml", "-n", 1, "--out", "out", "--quiet")[0] == 0
+        before = len(server.asked)
+        shares = ("--agents", "--agent", "duo", "--against", "random_legal")
+        code, _, err = command("explain", "out", "--episode", "0", *shares, "--plays", 2)
+        asked = len(server.asked) - before
+    # nobody, a, b and both: c and d ask in each of them
+    assert code == 0 and "about 24 model calls" in err and asked == 24, err
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("ctrl_c")
 def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path: Path) -> None:
