@@ -350,7 +350,8 @@ def _reference(
         # the last part is enough where only one axis ends so
         short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
     chosen: dict[str, str] = {}
-    for key, name in sections.study.reference.items():
+    for key, value in sections.study.reference.items():
+        name = _yaml_word(value)
         where: Keys = ("study", "reference", key)
         meant = key if key in axes else None
         if meant is None and len(short.get(key, ())) == 1:

@@ -42,7 +42,8 @@ class StudySettings(Settings):
     paired_by: list[Literal["task", "seed", "repeat"]] = Field(
         ["task", "seed"], description="What two episodes share that are compared."
     )
-    reference: dict[str, str] = Field(
+    # a cell may be called 3, true or null
+    reference: dict[str, str | bool | int | float | None] = Field(
         default_factory=dict,
         description="By axis: the cell that the others are compared with; else the first.",
     )

@@ -111,6 +111,24 @@ def test_loading_a_study_as_a_config_gives_its_reference_cell(tmp_path: Path) ->
     assert not load("kuhn_random").study
 
 
+@pytest.mark.parametrize(
+    ("axis", "value", "name"),
+    [
+        ("scenario.rounds", "3", "3"),
+        ("run.max_steps", "null", "null"),
+        ("run.zstd", "true", "true"),
+    ],
+)
+def test_a_reference_is_written_as_the_value_of_its_cell(
+    tmp_path: Path, axis: str, value: str, name: str
+) -> None:
+    other = "false" if name == "true" else "2"
+    text = "scenario: {id: dilemma}\nagents: {'*': random_legal}\n"
+    reference = f"study: {{reference: {{{axis.split('.')[1]}: {value}}}}}\n"
+    path = written(tmp_path, f"{reference}{text}grid: {{{axis}: [{other}, {value}]}}\n")
+    assert load_study(path).reference == (name,)
+
+
 def test_cross_play_seats_every_population_with_every_other(tmp_path: Path) -> None:
     text = """\
 scenario: {id: dilemma}
