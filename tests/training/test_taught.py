@@ -202,6 +202,7 @@ ADVICE = {
     "does not ask its model": [_play(MINE)] * 4,
     "differ by less than 1e-07": [_play(SAMPLED, paid=1e-9 * at) for at in range(4)],
     "scale its rewards down": [_play(SAMPLED, paid=1e300 * (-1) ** at) for at in range(4)],
+    "all plays of a step were paid alike": [_play(SAMPLED, paid=1.0)] * 4,
     "all returns within a group were equal": [_play(SAMPLED, paid=float(at)) for at in range(4)],
 }
 

@@ -294,6 +294,7 @@ class Taught(Attendant):
         count.update(_fate(episode, policy) for episode in mine)
         returns = _returns(episodes, policy)
         spread = max(returns) - min(returns) if returns else 0.0
+        count["alike"] += spread == 0
         count["close"] += 0 < spread < CLOSE
         count["huge"] += any(abs(value) > HUGE for value in returns)
         count["steps"] += 1
@@ -377,6 +378,12 @@ class Taught(Attendant):
             return (
                 f"its returns differ by less than {CLOSE:.0e}, which counts as rounding: scale its"
                 " rewards up"
+            )
+        if count["alike"] == count["steps"]:  # no grouping of them would help
+            return (
+                f"every advantage of its {count['tokens']} tokens was 0, because all plays of a"
+                " step were paid alike; reward what differs, or begin where it wins some and loses"
+                " some"
             )
         key = self.config.train.estimator.key if self.config.train is not None else None
         which = f" (train.estimator.key {key})" if key else ""
