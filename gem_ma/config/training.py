@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gem_ma.config.learning import (
     CreditSettings,
@@ -338,11 +338,13 @@ class TrainSettings(Settings):
             return {**value, "loss": loss.model_copy(update={"tis": OVERLAP_TIS})}
         return value
 
-    @model_validator(mode="after")
-    def _ahead(self) -> TrainSettings:
-        if self.admission == "continuous" and not self.overlap:
-            raise ValueError("admission: continuous mixes plays of several steps: set overlap: 1")
-        return self
+    @field_validator("admission")
+    @classmethod
+    def _ahead(cls, value: str, others: ValidationInfo) -> str:
+        # a fault in `overlap` is told by itself
+        if value == "continuous" and not others.data.get("overlap", True):
+            raise ValueError("continuous mixes plays of several steps: set train.overlap: 1")
+        return value
 
     @field_validator("overlap")
     @classmethod

@@ -264,7 +264,7 @@ def loaded(*words: str) -> Config:
 
 
 def test_without_steps_ahead_there_is_nothing_to_mix():
-    with pytest.raises(ConfigError, match=r"admission: continuous .*overlap: 1"):
+    with pytest.raises(ConfigError, match=r"train\.admission: continuous .*overlap: 1"):
         loaded()
 
 
