@@ -133,16 +133,6 @@ def test_a_cut_play_bootstraps_from_its_tail():
     assert raw_gae(table, lam=0.5) == pytest.approx([0.325, 0.65, 1.3])
 
 
-def test_where_all_returns_are_alike_the_errors_of_a_critic_teach_nothing():
-    won = {"a": [("x", 0.0), ("x", 1.0)], "b": [("x", 1.0)]}
-    plays = [played(won, seed) for seed in range(3)]
-    table = replace(table_of(*plays), value=np.arange(9) / 7)
-    assert np.ptp(raw_gae(table)) > 0.5 and not estimate("gae", table)[0].any()
-    lost = replace(table_of(*plays, played({**won, "a": [("y", 0.0)]}, 3)), value=np.arange(11) / 7)
-    found = estimate("gae", lost)[0]
-    assert found[lost.agent == "a"].all() and not found[lost.agent == "b"].any()
-
-
 def test_a_turn_of_another_policy_is_bridged():
     """Rewards 1, 2, 4 at gamma .5; the turn in the middle is not in the table. V = 1 before turn
     0 and 3 before turn 2."""

@@ -64,15 +64,9 @@ def turn_gae(
 
     `table.value` [N] is the critic's value of what the agent saw before the turn, `gamma` the
     one that made `table.ret`. Turns that another policy played are bridged: their rewards lie in
-    the return between the two turns that are in the table. A group of equal returns is silent.
+    the return between the two turns that are in the table.
     """
-    group = groups(table, key)
-    result = by_group(raw_gae(table, gamma=gamma, lam=lam), group, normalised)
-    # where all returns are alike only the critic's errors are left, divided by their own spread
-    taught = by_group(
-        values_of(table, "ret"), group, lambda gains: np.full(len(gains), centred(gains).any())
-    )
-    return np.where(taught, result, 0.0)
+    return by_group(raw_gae(table, gamma=gamma, lam=lam), groups(table, key), normalised)
 
 
 def raw_gae(table: TurnTable, *, gamma: Gamma = 1.0, lam: float = 0.95) -> Array:
