@@ -258,8 +258,9 @@ class LossSettings(Settings):
         16_384,
         ge=1,
         description=(
-            "Padded tokens of one forward and backward pass; the gradients of a step's passes add"
-            " up, so memory alone changes."
+            "Padded tokens of one forward and backward pass, at most; fewer on a CPU, of a model"
+            " that would keep more than 3 GB of them. The gradients of a step's passes add up, so"
+            " memory alone changes."
         ),
     )
 

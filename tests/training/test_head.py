@@ -325,6 +325,42 @@ def test_no_more_logits_stand_than_the_setting_allows(families: Any) -> None:
     assert max(seen) == 4 and sum(seen) == 2 * 99
 
 
+def test_a_pass_on_a_cpu_keeps_what_a_laptop_holds() -> None:
+    """A pass of SmolLM2-135M took 23 GB, and the system killed the training without a word."""
+    from types import SimpleNamespace
+
+    from transformers import GPT2Config, LlamaConfig
+
+    from gem_ma.training.learner.forward import most_tokens
+
+    def tokens(config: Any, device: str = "cpu") -> int:
+        return most_tokens(SimpleNamespace(config=config, device=torch.device(device)))
+
+    smollm2 = LlamaConfig(hidden_size=576, intermediate_size=1536, num_hidden_layers=30)
+    assert tokens(smollm2) == pytest.approx(3e9 / 1.43e6, rel=0.02)  # 1.43 MB a token: measured
+    assert 1000 < tokens(GPT2Config()) < 4000  # which names its sizes otherwise
+    assert tokens(smollm2, "meta") > 1 << 20
+    tiny = LlamaConfig(hidden_size=64, intermediate_size=256, num_hidden_layers=2)
+    assert tokens(tiny) > 1 << 17
+
+
+def test_a_learner_and_its_critic_pass_no_more_than_a_cpu_holds(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gem_ma.training.learner import forward
+    from gem_ma.training.learner.torch_critic import TorchCritic
+
+    engine = Transformers(str(byte_model), policy="main")
+    monkeypatch.setattr(
+        forward, "PASS_BYTES", 100 * forward.PASS_BYTES / forward.most_tokens(engine.model)
+    )
+    learner, critic = TorchLearner(engine, Sampling(max_tokens=8)), TorchCritic(engine)
+    assert learner.scorer.pass_tokens == critic.pass_tokens == 100
+    for one in (learner, critic):
+        one.bound(LossSettings(pass_tokens=200))
+    assert learner.scorer.pass_tokens == critic.pass_tokens == 100
+
+
 def test_cloning_and_critic_have_the_memory_that_the_loss_sets(byte_model: Path) -> None:
     from gem_ma.config.settings import Config
     from gem_ma.training.learner.torch_critic import TorchCritic

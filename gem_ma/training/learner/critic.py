@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.learning import CriticSettings
+from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.credit.table import TurnTable, view_digest
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
@@ -26,11 +26,10 @@ Array = NDArray[np.float64]
 
 
 class Critic(Protocol):
-    """Values of turns [N], and of the views at which the driver cut plays. `pass_tokens`: padded
-    tokens of one pass, where there are passes; `recompute`: whether these keep no activations."""
+    """Values of turns [N], and of the views at which the driver cut plays."""
 
-    pass_tokens: int
-    recompute: bool
+    def bound(self, settings: LossSettings) -> None:
+        """Takes the memory of a pass that the settings allow."""
 
     def values(self, table: TurnTable) -> Array: ...
     def tails(self, episodes: Sequence[Episode], policy: str) -> dict[tuple[int, str], float]: ...
@@ -53,9 +52,9 @@ class TableCritic:
         self.seen: dict[str, float] = {}
         self.mean = 0.0
         self.count = 0
-        # a table has no passes; callers may set these without asking
-        self.pass_tokens = 0
-        self.recompute = False
+
+    def bound(self, settings: LossSettings) -> None:
+        """A table has no passes."""
 
     def values(self, table: TurnTable) -> Array:
         return np.array(

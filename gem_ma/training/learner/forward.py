@@ -9,6 +9,7 @@ the trunk is differentiated once. So no logits are computed twice, and none wait
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
@@ -23,7 +24,7 @@ from gem_ma.engines.local.sampling import IdSet
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.models.sight import PIXELS
 from gem_ma.training.learner import parity
-from gem_ma.training.learner.packing import PASS_TOKENS, Pack, packs
+from gem_ma.training.learner.packing import Pack, packs
 from gem_ma.training.learner.rows import Allowed, Row
 from gem_ma.training.processes.teams import SOLO, Team
 
@@ -124,6 +125,19 @@ def behind(model: Any) -> Callable[[Any], Any]:
     return lambda hidden: shell(inputs_embeds=hidden[None], use_cache=False).logits[0]
 
 
+def most_tokens(model: Any) -> int:
+    """The most padded tokens of one pass of this model. They depend on the model and its device
+    alone: by what is free at the moment, a resumed run would round otherwise."""
+    sizes = model.config.get_text_config()
+    hidden = sizes.hidden_size
+    inner = getattr(sizes, "intermediate_size", None) or 4 * hidden
+    # what a layer keeps of a token for its gradients, measured on a Llama of 135M parameters in
+    # float32: a pass of 16,384 tokens would take 23 GB
+    kept = 4 * sizes.num_hidden_layers * (10 * hidden + 4 * inner)
+    # a GPU that is too small raises an error; on a CPU the whole process would be killed
+    return int(PASS_BYTES / kept) if model.device.type == "cpu" else sys.maxsize
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """How ids were chosen: `banned` [b] never; `may` [c, V] where places were bound to some ids;
@@ -203,6 +217,8 @@ def _function() -> Any:
 
 # logits that stand at once: 128 MiB in float32, of which there are two copies, three under an
 # entropy bonus
+PASS_TOKENS = 16_384  # padded tokens of one pass, unless the settings say otherwise
+PASS_BYTES = 3e9  # of activations that a pass keeps on a CPU, unless the settings say otherwise
 PASS_LOGITS = 1 << 25
 Loss = Callable[["Scored"], Any]
 
@@ -231,7 +247,7 @@ class Scorer:
         self.torch = engine.torch
         self.model = engine.model
         self.temperature = temperature
-        self.pass_tokens = PASS_TOKENS
+        self.pass_tokens = min(PASS_TOKENS, most_tokens(engine.model))
         self.pass_logits = PASS_LOGITS
         self.team = SOLO
         self.recompute = False

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from gem_ma.engines.local.sampling import IdSet
 from gem_ma.training.learner.rows import Allowed, Row
 
-PASS_TOKENS = 16_384  # padded tokens of one pass, unless the settings say otherwise
 PADDING = 128  # padded positions that cost less than a pass of its own
 # positions of a sequence that shares its prompt; longer ones would pay in attention what they save
 BRANCHED = 256

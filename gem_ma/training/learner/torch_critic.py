@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_ma.config.learning import CriticSettings
+from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.credit.table import TurnTable
 from gem_ma.driver.memory import remembered
 from gem_ma.engines.local.transformers import Transformers
@@ -26,8 +26,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Tool
 from gem_ma.training.learner.critic import Array, cut_views, fit_quality
-from gem_ma.training.learner.forward import recomputed
-from gem_ma.training.learner.packing import PASS_TOKENS
+from gem_ma.training.learner.forward import PASS_TOKENS, most_tokens, recomputed
 from gem_ma.training.learner.rows import Rows, pictures_of, rows
 from gem_ma.training.learner.table_rows import BETAS
 
@@ -50,7 +49,7 @@ class TorchCritic:
         # opening an adapter switches all gradients of the base off for a moment
         self.lock = engine.base.another_lock()
         self.adapter: str | None = None
-        self.pass_tokens = PASS_TOKENS
+        self.pass_tokens = min(PASS_TOKENS, most_tokens(engine.model))
         self.recompute = False
         size = int(engine.model.config.get_text_config().hidden_size)
         if engine.adapter is None:
@@ -74,6 +73,10 @@ class TorchCritic:
         self.optimizer = self.torch.optim.AdamW(
             self.parameters.values(), lr=1e-3, betas=BETAS, weight_decay=0.0
         )
+
+    def bound(self, settings: LossSettings) -> None:
+        self.pass_tokens = min(settings.pass_tokens, most_tokens(self.engine.model))
+        self.recompute = settings.recompute
 
     def values(self, table: TurnTable) -> Array:
         result = np.zeros(len(table))

@@ -24,7 +24,7 @@ from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Sampling
 from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.cloning import clone
-from gem_ma.training.learner.forward import Scored, Scorer
+from gem_ma.training.learner.forward import Scored, Scorer, most_tokens
 from gem_ma.training.learner.losses import (
     DIVERGENCES,
     PAIRED,
@@ -288,7 +288,7 @@ class TorchLearner(Trained):
         }
 
     def bound(self, settings: LossSettings) -> None:
-        self.scorer.pass_tokens = settings.pass_tokens
+        self.scorer.pass_tokens = min(settings.pass_tokens, most_tokens(self.engine.model))
         self.scorer.recompute = settings.recompute
 
     def divergence(self, table: Turns) -> tuple[NDArray[np.float64], int]:

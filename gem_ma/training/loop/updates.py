@@ -147,8 +147,7 @@ class Updates:
             check_anchored(settings_of(settings, name), learner)
         for name, critic in critics.items():
             loss = settings_of(settings, name).loss
-            critic.pass_tokens = loss.pass_tokens
-            critic.recompute = loss.recompute
+            critic.bound(loss)
 
     def prepare(self, played: StepRollouts, policies: Sequence[str]) -> list[Lesson]:
         """The lessons of the policies that learn at this step, all from the same recorded
