@@ -23,8 +23,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from gem_ma.scores.intervals import t_quantile, wilson
-from gem_ma.scores.stats import mean_interval, paired, pass_hat_k, pass_hat_k_interval
+from gem_ma.scores.stats import (
+    mean_interval,
+    paired,
+    pass_hat_k,
+    pass_hat_k_interval,
+    t_quantile,
+    wilson,
+)
 
 UNEQUAL = (1, 2, 4, 8, 16)
 # tasks, tries of each, rate, correlation within a task, distribution of the tasks' rates

@@ -36,8 +36,7 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gem_ma import Ask, Scenario
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Engine, Policy
 from gem_ma.engines.endpoint.reply import decode, read

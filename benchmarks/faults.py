@@ -42,8 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gem_ma import Ask, Message, Scenario
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.api.openai import SEED_BITS, OpenAI
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import End, Seat

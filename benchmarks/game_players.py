@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gem_ma import Plan, Seat, make, play_many
 from gem_ma.registry import builtin
-from gem_ma.scores.intervals import wilson
+from gem_ma.scores.stats import wilson
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "worlds.md"
 BEGIN, END = "<!-- players of our games -->", "<!-- end of the players -->"

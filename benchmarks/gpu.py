@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.device import Parts, limit, updated
 from gem_ma import config as configs
 from gem_ma import credit
-from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.kernel.episode import Episode

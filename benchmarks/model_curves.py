@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.runs.store import read_episodes, read_metrics
-from gem_ma.scores.intervals import skewed_t, wilson
+from gem_ma.scores.stats import skewed_t, wilson
 
 PARTS = 5
 TEXTS = 5  # that are shown of a run

@@ -30,7 +30,7 @@ from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.plans import evaluation_plans, scenario_of
-from gem_ma.scores.intervals import skewed_t, wilson
+from gem_ma.scores.stats import skewed_t, wilson
 
 FOREIGN = (
     "openspiel:kuhn_poker",

@@ -19,8 +19,7 @@ from gem_ma.scenarios.service_desk.retail import Retail
 from gem_ma.scenarios.service_desk.retail.domain.grading import canonical, gold_state
 from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
 
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.kernel.episode import Seat
 
 SPLIT = "test"

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.scenario import Ask, Game, Play, Reward, Scenario

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from gem_ma.driver.calling import CALL_THREAD
+from gem_ma.driver.limits import CALL_THREAD
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import click
 from gem_ma.cli.completion import Source
 from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
 from gem_ma.cli.examine import examine
-from gem_ma.cli.exits import exit_code
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.seats import seated
+from gem_ma.cli.stopping import exit_code
 from gem_ma.cli.terminal import (
     OPEN,
     base_url_option,

@@ -31,7 +31,7 @@ from gem_ma.pages.static.report import PlainTable, Section, write_report
 from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import read_summary, run_path
 from gem_ma.scores.groups import interval_text
-from gem_ma.scores.intervals import wilson
+from gem_ma.scores.stats import wilson
 
 ASSISTANTS = {
     "careful": "retail_scripted",

@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gem_ma.cli.exits import Interrupted
-from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.stopping import Interrupted, Stopping
 from gem_ma.cli.terminal import Progress, columns, emit, emit_json, progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.config.seats import seats_of
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import play_many
 from gem_ma.engines.base import asks_person
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.exits import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
+from gem_ma.cli.stopping import ENDING_SIGNALS, Interrupted, exit_code, is_ignored, is_too_long
 from gem_ma.cli.terminal import progress_line
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.system.import_folders import search_folder

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gem_ma.cli.exits import ENDING_SIGNALS, is_ignored
+from gem_ma.cli.stopping import ENDING_SIGNALS, is_ignored
 from gem_ma.cli.terminal import progress_line
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, GemMaError

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma.cli.completion import Source
-from gem_ma.cli.exits import Interrupted, exit_code
-from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.stopping import Interrupted, Stopping, exit_code
 from gem_ma.cli.terminal import (
     OPEN,
     Progress,
@@ -170,7 +169,7 @@ class Watch:
     def baselines(self, opened: Opened, path: Path) -> dict[str, Any]:
         if not opened.worlds.with_baselines:
             return {}
-        from gem_ma.cli.baselines import play_baselines
+        from gem_ma.cli.trained import play_baselines
 
         with self.stopping:
             return play_baselines(opened.loaded, opened.worlds, path, self.stopping, self.quiet)

@@ -17,7 +17,7 @@ from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.used import differing
 from gem_ma.scores.groups import CAUSES, cause_rows, group_rows
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.summary_rows import table
+from gem_ma.scores.rows import table
 
 FEW_GROUPS = 12  # rows of measures and groups that a short score prints
 LOST_SHOWN = 5

@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from gem_ma.cli.completion import Source
-from gem_ma.cli.exits import Interrupted
 from gem_ma.cli.runs import report_of
-from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.stopping import Interrupted, Stopping
 from gem_ma.cli.study_tables import show_study
 from gem_ma.cli.terminal import (
     Progress,

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from gem_ma.cli.baselines import play_baselines
 from gem_ma.cli.completion import Source
-from gem_ma.cli.exits import Interrupted
 from gem_ma.cli.live import Live
 from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, spread, worker_options
 from gem_ma.cli.runs import report_of, tell_changes
-from gem_ma.cli.stopping import Stopping
+from gem_ma.cli.stopping import Interrupted, Stopping
 from gem_ma.cli.sweep import Sweep
 from gem_ma.cli.terminal import (
     fresh_option,
@@ -28,7 +26,7 @@ from gem_ma.cli.terminal import (
     tag_option,
     tagged,
 )
-from gem_ma.cli.trained import show_training, verdict
+from gem_ma.cli.trained import play_baselines, show_training, verdict
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.sources import trained_by
 from gem_ma.engines.base import Policy, asks_person

@@ -42,9 +42,8 @@ from gem_ma.config.document import (
     write,
 )
 from gem_ma.config.grid import Grid, Sides, take_grid
-from gem_ma.config.schema import check_removed, validate
+from gem_ma.config.schema import check_comments, check_removed, check_secrets, validate
 from gem_ma.config.seats import give_own_seat, placed_keys, spell_worlds
-from gem_ma.config.secrets import check_comments, check_secrets
 from gem_ma.config.settings import Config, StudySections
 from gem_ma.config.sources import extend, locate, locate_code, located, source_of
 from gem_ma.kernel.errors import ConfigError, DataError

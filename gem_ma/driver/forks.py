@@ -22,7 +22,7 @@ from gem_ma.driver.behaviour import (
     waits,
 )
 from gem_ma.driver.seats import Seats
-from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.effects import Pending
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ReplayError
 from gem_ma.kernel.parsing.reasoning import split_reasoning

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.envs.observation import ByAgent, Messages, encode, later
-from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.effects import Pending
 from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
 from gem_ma.kernel.scenario import Game, Scenario

@@ -14,7 +14,7 @@ from operator import index
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from gem_ma.driver.calling import Outside, late
+from gem_ma.driver.limits import Outside, late
 from gem_ma.envs.loop import Flights, landed
 from gem_ma.envs.others import Others
 from gem_ma.envs.session import Session

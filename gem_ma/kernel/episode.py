@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from gem_ma.kernel.fast_dataclass import quick
 from gem_ma.kernel.notebook import lanes
-from gem_ma.kernel.types import MAX_SAID, Message, Turn, spoken
+from gem_ma.kernel.types import MAX_SAID, Message, Turn, quick, spoken
 
 
 @quick
@@ -115,7 +114,7 @@ class Seat:
     privileged: bool = False  # the behaviour was given the task (oracle, scripted user)
     # further ones, by what the behaviour calls them: {"judge": name}
     policies: Mapping[str, str] = field(default_factory=dict)
-    # what the model is shown of a long play (`gem_ma.driver.memory`); {} = all of it
+    # what the model is shown of a long play (`gem_ma.driver.seats`); {} = all of it
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -16,13 +16,26 @@ from itertools import groupby
 from types import GeneratorType
 from typing import Any
 
-from gem_ma.kernel.effect_values import Misfit, Pending, agents_problem, amount, twice
-from gem_ma.kernel.effects import Ask, Call, Content, Effect, Leave, Play, Reward, Scenario, Tell
+from gem_ma.kernel.effects import (
+    Ask,
+    Call,
+    Content,
+    Effect,
+    Leave,
+    Misfit,
+    Pending,
+    Play,
+    Reward,
+    Scenario,
+    Tell,
+    agents_problem,
+    amount,
+    twice,
+)
 from gem_ma.kernel.episode import CallResult, End, Entry
 from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
-from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn
+from gem_ma.kernel.types import MAX_SAID, Action, Message, Reply, Turn, maker
 from gem_ma.kernel.views import Transcript, Views, mismatch, private_copy, read
 
 # The script of a replay: what a recorded play feeds a second one, and where the two differ.

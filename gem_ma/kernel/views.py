@@ -2,7 +2,7 @@
 out, how an action is read on the way in, and the transcripts that both leave.
 
 Who is asked when is the play's business (`gem_ma.kernel.scenario`). What an effect may hold at all
-is in `gem_ma.kernel.effect_values`.
+is in `gem_ma.kernel.effects`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from itertools import islice
 from operator import eq
 from typing import Any, overload
 
-from gem_ma.kernel.effect_values import Misfit, Pending, as_messages, closed_choice, offer
+from gem_ma.kernel.effects import Misfit, Pending, as_messages, closed_choice, offer
 from gem_ma.kernel.errors import ActionError
-from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.bounds import bounded
 from gem_ma.kernel.parsing.legal import parse_action, parse_legal
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall
+from gem_ma.kernel.types import MAX_SAID, Action, Message, ToolCall, maker
 
 make_message = maker(Message)  # a play makes several a turn
 

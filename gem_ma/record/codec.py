@@ -25,10 +25,10 @@ import msgspec
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import SchemaError, StoreError
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.types import Malformed, Reply, Tool, ToolCall, Turn
 from gem_ma.record import choices, structs
 from gem_ma.record import token_chains as conversations
-from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.record.shapes import (
     Convert,
     Shape,

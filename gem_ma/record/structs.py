@@ -23,7 +23,6 @@ import msgspec
 from msgspec.structs import astuple
 
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
-from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.types import (
     SCENARIO,
     Action,
@@ -37,6 +36,7 @@ from gem_ma.kernel.types import (
     ToolCall,
     Turn,
     Usage,
+    maker,
 )
 from gem_ma.record.choices import LEAST, Choices, full
 from gem_ma.record.shapes import LARGEST

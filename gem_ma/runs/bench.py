@@ -28,8 +28,8 @@ from gem_ma.config.battery import CHANCE, ORACLE, POLICY, Battery, Part, Player
 from gem_ma.config.loading import Loaded
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.kernel.errors import ConfigError, DataError, StoreError
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.kernel.spelling import nearest
-from gem_ma.record.json_text import load_json
 from gem_ma.runs.costs import prices_of
 from gem_ma.runs.open import Opened, model_facts
 from gem_ma.runs.plans import Plans

@@ -13,7 +13,7 @@ from typing import Any
 from gem_ma.config.playing import PolicySettings
 from gem_ma.config.settings import Config
 from gem_ma.engines.capabilities import Priced, Weighs, declares
-from gem_ma.engines.endpoint.budget import Price
+from gem_ma.engines.endpoint.endpoint import Price
 from gem_ma.kernel.types import Usage
 from gem_ma.registry import known, load
 from gem_ma.scores.columns import costs

@@ -18,7 +18,7 @@ from gem_ma.config.loading import load
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.api.reply_cache import ReplyCache
 from gem_ma.engines.base import Engine
-from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, StoreError
 from gem_ma.kernel.types import Reply, Request, Turn, Usage

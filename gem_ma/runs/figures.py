@@ -18,7 +18,7 @@ from typing import Any
 from gem_ma.config.figures import Cell, Figure, RowSettings
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import StoreError
-from gem_ma.record.json_text import load_json
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.runs.store import read_metrics, read_summary, read_timings, run_path, write_file
 from gem_ma.scores.exams import estimate_in
 from gem_ma.scores.groups import RETURN, SUCCESS

@@ -16,7 +16,7 @@ from gem_ma.config.loading import Loaded
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Weighs
-from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.plans import open_policies, try_seats

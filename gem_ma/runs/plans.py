@@ -19,15 +19,15 @@ from typing import Any
 
 from gem_ma.config.check import single
 from gem_ma.config.playing import AgentSettings, PolicySettings
+from gem_ma.config.schema import reveal
 from gem_ma.config.seats import seats_of
-from gem_ma.config.secrets import reveal
 from gem_ma.config.settings import Config
 from gem_ma.config.sources import located
 from gem_ma.driver.behaviour import as_factory, needs_policy, no_policy, seat
-from gem_ma.driver.memory import summarist
 from gem_ma.driver.rollout import Plan
+from gem_ma.driver.seats import summarist
 from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed, text_seed
-from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.kernel.episode import Seat, placed
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.scenario import Scenario

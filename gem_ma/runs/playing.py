@@ -28,16 +28,15 @@ from typing import Any, NamedTuple
 from gem_ma.config.check import single
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, asks_person
 from gem_ma.engines.capabilities import Priced
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.types import Request
 from gem_ma.record.codec import REPLY
-from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of

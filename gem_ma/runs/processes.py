@@ -25,8 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from gem_ma.driver.many import seldom_collecting
-from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.rollout import Plan, play, seldom_collecting
 from gem_ma.engines.base import Policy
 from gem_ma.engines.capabilities import Batches, Typed, Weighs
 from gem_ma.engines.endpoint.endpoint import Endpoint

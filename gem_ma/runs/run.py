@@ -18,7 +18,7 @@ from gem_ma.runs.stored import Recorded, open_record, run_summary
 from gem_ma.scores.columns import costs, usages_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
 from gem_ma.scores.judge import fault_of
-from gem_ma.scores.summary_rows import table
+from gem_ma.scores.rows import table
 from gem_ma.system.extras import install
 
 # What a study and a comparison come to in Python: dicts, with a table of their scores behind them.

@@ -25,7 +25,7 @@ from gem_ma.kernel.errors import ConfigError, DataError, EndpointError
 from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.registry import task_of
-from gem_ma.scores.intervals import skewed_t
+from gem_ma.scores.stats import skewed_t
 
 Result = TypeVar("Result")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from gem_ma.kernel.errors import GemMaError, StoreError
-from gem_ma.record.json_text import load_json
+from gem_ma.kernel.parsing.strict_json import load_json
 
 # far above what we write; what is larger would fill the memory of whoever reads it
 # bytes of a file of one value; of one line

@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gem_ma.engines.endpoint.endpoint import Endpoint
-from gem_ma.engines.endpoint.hiding import Secret
+from gem_ma.engines.endpoint.endpoint import Endpoint, Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Tool

@@ -17,9 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.engines.endpoint.client import Client
-from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.endpoint import Endpoint, Secret
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.system.env_file import NO_SECRET

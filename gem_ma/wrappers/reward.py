@@ -11,8 +11,7 @@ from collections.abc import Generator, Mapping
 from math import copysign, isfinite
 from typing import Any
 
-from gem_ma.kernel.effect_values import amount
-from gem_ma.kernel.effects import Ask, Effect, Leave, Play, Reward, Scenario
+from gem_ma.kernel.effects import Ask, Effect, Leave, Play, Reward, Scenario, amount
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import construct
 from gem_ma.wrappers.around import Around, layers_of, relay

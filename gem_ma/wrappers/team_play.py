@@ -13,8 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gem_ma.kernel.effect_values import amount, as_messages
-from gem_ma.kernel.effects import Ask, Call, Effect, Leave, Reward, Tell
+from gem_ma.kernel.effects import Ask, Call, Effect, Leave, Reward, Tell, amount, as_messages
 from gem_ma.kernel.episode import CallResult, Entry, Episode, Seat
 from gem_ma.kernel.errors import CallError
 from gem_ma.kernel.types import Action, Message, Turn

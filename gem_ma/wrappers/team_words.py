@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gem_ma.kernel.effect_values import as_messages
+from gem_ma.kernel.effects import as_messages
 from gem_ma.kernel.parsing.text import boxed, fold
 from gem_ma.kernel.types import TOOL, Action, Message, ToolCall
 

@@ -14,7 +14,7 @@ from gem_ma.config.loading import load
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.plans import cast_with, scenario_of
 from gem_ma.runs.store import RunFolder, note_in_manifest, read_episodes, read_manifest
-from gem_ma.scores.summary_rows import table
+from gem_ma.scores.rows import table
 from tests.command_line import gem_ma, signalled
 
 DESK = '''

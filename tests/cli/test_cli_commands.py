@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.cli.exits import exit_code
 from gem_ma.cli.main import main
+from gem_ma.cli.stopping import exit_code
 from gem_ma.kernel.errors import (
     ConfigError,
     ConformanceError,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gem_ma.config.document import COMMAND_LINE
 from gem_ma.config.loading import load
-from gem_ma.config.secrets import reveal
+from gem_ma.config.schema import reveal
 from gem_ma.config.sources import locate
 from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
@@ -621,13 +621,11 @@ def test_many_overrides_are_looked_at_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the whole config after each of them."""
-    from gem_ma.config import secrets
+    from gem_ma.config import schema
 
     seen: list[object] = []
-    before = secrets._fault
-    monkeypatch.setattr(
-        secrets, "_fault", lambda *words: (seen.append(words[0]), before(*words))[1]
-    )
+    before = schema._fault
+    monkeypatch.setattr(schema, "_fault", lambda *words: (seen.append(words[0]), before(*words))[1])
     many = [f"scenario.key_{number}={number}" for number in range(200)]
     refused(tmp_path, GOOD, *many)
     assert 200 <= len(seen) < 800

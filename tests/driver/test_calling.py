@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gem_ma.driver import calling
-from gem_ma.driver.calling import CALL_THREAD, IDLE_KEPT, Outside
+from gem_ma.driver import limits
+from gem_ma.driver.limits import CALL_THREAD, IDLE_KEPT, Outside
 from gem_ma.kernel.effects import Call, Scenario
 
 NAME: ContextVar[str] = ContextVar("NAME", default="blank")
@@ -53,7 +53,7 @@ def test_calls_that_wait_for_each_other_run_at_the_same_time() -> None:
     places = sorted(outside.outcome[0] for outside, _ in calls if outside.outcome)
     assert places == list(range(IDLE_KEPT + 8))
     settled()
-    assert len(calling._THREADS.idle) <= IDLE_KEPT
+    assert len(limits._THREADS.idle) <= IDLE_KEPT
 
 
 def test_a_result_that_comes_when_the_loop_is_closed_is_dropped() -> None:
@@ -63,7 +63,7 @@ def test_a_result_that_comes_when_the_loop_is_closed_is_dropped() -> None:
     hook, threading.excepthook = threading.excepthook, raised.append
     try:
         came = asyncio.Event()
-        Outside(Call(int, 3), lambda: calling._wake(loop, came))
+        Outside(Call(int, 3), lambda: limits._wake(loop, came))
         settled()
     finally:
         threading.excepthook = hook
@@ -87,12 +87,12 @@ def test_an_idle_thread_holds_nothing_of_a_play() -> None:
 
 
 def test_an_idle_thread_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "IDLE_S", 0.01)
-    monkeypatch.setattr(calling, "_THREADS", calling._Threads())
+    monkeypatch.setattr(limits, "IDLE_S", 0.01)
+    monkeypatch.setattr(limits, "_THREADS", limits._Threads())
     ident = result(threading.get_ident)
     while any(thread.ident == ident for thread in threading.enumerate()):
         time.sleep(0.001)
-    assert calling._THREADS.idle == []
+    assert limits._THREADS.idle == []
     assert result(threading.get_ident) is not None
 
 
@@ -113,7 +113,7 @@ def test_a_thread_that_is_ended_by_ctrl_c_is_not_taken_again(
 def test_a_forked_process_makes_its_own_calls() -> None:
     result(int)
     settled()
-    assert calling._THREADS.idle
+    assert limits._THREADS.idle
     child = os.fork()
     if not child:
         code = 1
@@ -129,7 +129,7 @@ def test_a_call_that_is_left_comes_to_nobody_and_counts_until_it_ends() -> None:
     outside, came = begun(gate.wait, 10)
     for _ in range(2):
         outside.leave()
-        assert calling._HUNG.number == 1
+        assert limits._HUNG.number == 1
     gate.set()
     settled()
-    assert calling._HUNG.number == 0 and outside.outcome is None and not came.is_set()
+    assert limits._HUNG.number == 0 and outside.outcome is None and not came.is_set()

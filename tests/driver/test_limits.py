@@ -14,8 +14,8 @@ import pytest
 
 from gem_ma import Ask, Call, Limits, Plan, Scenario, play
 from gem_ma.config.loading import load
-from gem_ma.driver import calling
-from gem_ma.driver.calling import CALL_THREAD, MAX_HUNG
+from gem_ma.driver import limits
+from gem_ma.driver.limits import CALL_THREAD, MAX_HUNG
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import CallError, ConfigError
 from tests.plays import played_all
@@ -63,10 +63,10 @@ def test_calls_that_hang_leave_a_bounded_number_of_threads_and_say_why() -> None
     finally:
         gate.set()
     for _ in range(400):
-        if not calling._HUNG.number:
+        if not limits._HUNG.number:
             break
         time.sleep(0.01)
-    assert calling._HUNG.number == 0  # they came back, so calls are made again
+    assert limits._HUNG.number == 0  # they came back, so calls are made again
     after = asyncio.run(play(Plan(Hangs(gate), {"a": Seat("first_legal")})))
     assert [call.error for call in after.calls] == [None] * 10
 
@@ -76,7 +76,7 @@ def test_a_play_that_is_cancelled_leaves_its_call_behind_as_a_hung_one() -> None
     plan = Plan(Hangs(gate), {"a": Seat("first_legal")}, limits=Limits(timeout_s=0.05))
     try:
         assert asyncio.run(play(plan)).end.value == "timeout"
-        assert calling._HUNG.number == 1
+        assert limits._HUNG.number == 1
     finally:
         gate.set()
 

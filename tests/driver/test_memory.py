@@ -17,7 +17,7 @@ from gem_ma import Action, Ask, Message, Plan, Scenario, Seat, Tool, ToolCall, c
 from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.driver.forks import Branch
-from gem_ma.driver.memory import HEAD, Memory
+from gem_ma.driver.seats import HEAD, Memory
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.small.scripted import Scripted

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from gem_ma.driver.behaviour import as_factory
-from gem_ma.driver.many import YOUNG, play_many
-from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.rollout import YOUNG, Plan, play, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat

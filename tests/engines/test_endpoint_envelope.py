@@ -20,15 +20,13 @@ import pytest
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint import remote
-from gem_ma.engines.endpoint.budget import Price
+from gem_ma.engines.endpoint.endpoint import HIDDEN, Price, Secret
 from gem_ma.engines.endpoint.envelope import _DECODER, DEEPEST, _plainly_strict
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, of_error_body
-from gem_ma.engines.endpoint.hiding import HIDDEN, Secret
 from gem_ma.engines.endpoint.reply import decode, read, read_completion
-from gem_ma.kernel.parsing.strict_json import depth_exceeds
+from gem_ma.kernel.parsing.strict_json import depth_exceeds, dump_json, load_json
 from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
 from gem_ma.record.codec import REPLY
-from gem_ma.record.json_text import dump_json, load_json
 from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}

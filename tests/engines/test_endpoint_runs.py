@@ -17,7 +17,7 @@ import gem_ma
 from gem_ma.cli.main import main
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint import faults as http_faults
-from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.endpoint import Budget, Price
 from gem_ma.engines.small.replay import Recorded
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError

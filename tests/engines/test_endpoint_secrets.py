@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
-from gem_ma.config.secrets import is_secret
+from gem_ma.config.schema import is_secret
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint import faults as http_faults
-from gem_ma.engines.endpoint.hiding import HIDDEN, LEAST, Secret
+from gem_ma.engines.endpoint.endpoint import HIDDEN, LEAST, Secret
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Message, Request, Tool
 from tests.fault_server import (

@@ -30,8 +30,8 @@ from gem_ma.engines.api.messages import NO_RESULT, chat
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
 from gem_ma.engines.endpoint import faults as http_faults
-from gem_ma.engines.endpoint.budget import Budget
 from gem_ma.engines.endpoint.client import Limiter
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.engines.endpoint.faults import Fault, back_off, of_error_body, of_status, retry_after
 from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.kernel.episode import End, Seat

@@ -15,8 +15,7 @@ from gem_ma.config.playing import AgentSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.credit import turns
 from gem_ma.credit.table import TurnTable
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key
 from gem_ma.kernel.episode import Seat

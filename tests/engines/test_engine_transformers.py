@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import make
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError

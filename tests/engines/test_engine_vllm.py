@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.endpoint import faults as http_faults
-from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.engines.vllm import process as vllm_process
 from gem_ma.engines.vllm.backend import Draw, Parameters

@@ -13,8 +13,8 @@ import warnings
 import pytest
 
 from gem_ma.engines.endpoint.client import Client, _headers
+from gem_ma.engines.endpoint.endpoint import Secret
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.hiding import Secret
 
 HELD = 1 << 18
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

@@ -15,8 +15,8 @@ if shutil.which("openssl") is None:
     pytest.skip("openssl makes the certificate", allow_module_level=True)
 
 from gem_ma.engines.endpoint.client import Client
+from gem_ma.engines.endpoint.endpoint import Secret
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.hiding import Secret
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 CUT = b"HTTP/1.1 200 OK\r\ncontent-length: 200\r\n\r\n{}"

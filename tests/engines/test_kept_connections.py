@@ -14,8 +14,8 @@ from aiohttp import web
 
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint.client import Client
+from gem_ma.engines.endpoint.endpoint import Secret
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.kernel.types import Message, Reply, Request
 from tests.fault_server import reply
 

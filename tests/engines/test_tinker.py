@@ -19,7 +19,7 @@ from gem_ma.cli.main import main
 from gem_ma.config.learning import LossSettings
 from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy
-from gem_ma.engines.endpoint.budget import Budget
+from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.engines.tinker.engine import Tinker
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError

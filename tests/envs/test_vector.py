@@ -14,7 +14,7 @@ import pytest
 
 import gem_ma
 from gem_ma import Ask, Call, Game, Leave, Limits, Reward, Scenario, Seat
-from gem_ma.driver.calling import CALL_THREAD
+from gem_ma.driver.limits import CALL_THREAD
 from gem_ma.envs.vector import Transition, Vector, make_vec
 from gem_ma.kernel.errors import ActionError, ConfigError
 

@@ -12,7 +12,7 @@ import pytest
 
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.metrics import summarise
-from gem_ma.scores.summary_rows import table
+from gem_ma.scores.rows import table
 
 ROOT = Path(__file__).resolve().parents[2]
 EPISODES, KILLS = 500, 50

@@ -37,8 +37,8 @@ from gem_ma.kernel.parsing import (
     parse_tool_calls,
     split_reasoning,
 )
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.types import Sampling
-from gem_ma.record.json_text import dump_json, load_json
 from tests.pumps import UNITS, Late, slow, superlinear
 
 ROOT = Path(gem_ma.__file__).resolve().parents[1]

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gem_ma.kernel import episode, types
-from gem_ma.kernel.fast_dataclass import maker, quick
+from gem_ma.kernel.types import maker, quick
 
 
 @quick

@@ -26,8 +26,7 @@ import pytest
 
 from gem_ma import Ask, Reward, Scenario, config
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Episode, Seat

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_ma.kernel.effect_values import Pending
+from gem_ma.kernel.effects import Pending
 from gem_ma.kernel.episode import CallResult, Entry
 from gem_ma.kernel.errors import ActionError, CallError, ReplayError, ScenarioError
 from gem_ma.kernel.scenario import Ask, Call, Game, Leave, Reward, Scenario, Tell, replay

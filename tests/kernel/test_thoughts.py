@@ -14,8 +14,8 @@ import gem_ma
 from gem_ma import Action, Ask, Episode, Message, Reward, Scenario, Seat, Tool, ToolCall
 from gem_ma.cli.episode_lanes import Lanes
 from gem_ma.driver.forks import Branch
-from gem_ma.driver.memory import SUMMARY
 from gem_ma.driver.rollout import Plan
+from gem_ma.driver.seats import SUMMARY
 from gem_ma.engines.base import Policy
 from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.engines.small.replay import Replay

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from gem_ma import config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.types import Message
 from gem_ma.runs.plans import open_policies, scenario_of

@@ -16,7 +16,7 @@ import pytest
 
 from gem_ma.pages.live.overlays import View, csv_file, lines_of, read_training, smoothed, svg_file
 from gem_ma.pages.live.site import Site
-from gem_ma.pages.static.svg import Line
+from gem_ma.pages.static.figures import Line
 from gem_ma.runs.store import RunFolder
 from tests.payloads import PAYLOADS, folder_name
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma.pages.static.figures import Curves, chart
+from gem_ma.pages.static.figures import Curves, chart, short, ticks
 from gem_ma.pages.static.page import page
-from gem_ma.pages.static.svg import short, ticks
 from tests.browser import Browser
 
 SPANS = [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gem_ma.kernel.episode import CallResult, End, Entry, Episode, Seat
 from gem_ma.kernel.errors import SchemaError, StoreError
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.types import (
     Action,
     Attempt,
@@ -26,7 +27,6 @@ from gem_ma.kernel.types import (
     Usage,
 )
 from gem_ma.record.codec import digest, dump_episode, load_episode, to_json
-from gem_ma.record.json_text import dump_json, load_json
 
 # any Unicode but lone surrogates
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

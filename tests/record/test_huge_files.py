@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gem_ma.kernel.errors import StoreError
-from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.system import files
 from tests.hostile import Folders, make, one_line
 

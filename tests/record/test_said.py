@@ -36,7 +36,7 @@ from gem_ma.kernel.types import MAX_SAID, Asked, Request, Sampling
 from gem_ma.kernel.views import Transcript
 from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.scores.metrics import summarise
-from gem_ma.scores.summary_rows import table
+from gem_ma.scores.rows import table
 
 LONG = 10_000_000
 

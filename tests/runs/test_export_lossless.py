@@ -12,9 +12,9 @@ import pytest
 
 import gem_ma
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.kernel.types import Malformed, Turn
 from gem_ma.record.codec import dump_episode
-from gem_ma.record.json_text import load_json
 from gem_ma.runs.export.tables import episode_row, turn_rows
 from gem_ma.runs.export.writing import Wish, export
 from gem_ma.scores.judge import Judge

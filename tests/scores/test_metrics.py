@@ -16,9 +16,9 @@ from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
 from gem_ma.scores.groups import ONE_PLAY, Kinds, interval_text
-from gem_ma.scores.intervals import wilson
 from gem_ma.scores.metrics import summarise
-from gem_ma.scores.summary_rows import baseline_rows, table
+from gem_ma.scores.rows import baseline_rows, table
+from gem_ma.scores.stats import wilson
 
 
 def episode(

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gem_ma.scores.comparison import difference_of
 from gem_ma.scores.groups import finite, interval_text
-from gem_ma.scores.intervals import clustered_wilson, skewed_t, t_quantile, wilson
 from gem_ma.scores.stats import (
+    clustered_wilson,
     holm,
     mean_interval,
     paired,
@@ -25,6 +25,9 @@ from gem_ma.scores.stats import (
     pass_hat_k,
     pass_hat_k_interval,
     sign_flip,
+    skewed_t,
+    t_quantile,
+    wilson,
 )
 from gem_ma.scores.tournaments import gap_of
 

@@ -21,10 +21,9 @@ from gem_ma.runs.comparing import compare_runs
 from gem_ma.scores.columns import COLUMNS
 from gem_ma.scores.comparison import compare_cells
 from gem_ma.scores.judge import Judge, heads_of, repeating
-from gem_ma.scores.rows import PlayRow
+from gem_ma.scores.rows import PlayRow, table
 from gem_ma.scores.stats import mean_interval
 from gem_ma.scores.studies import cell_of, score_of
-from gem_ma.scores.summary_rows import table
 from gem_ma.scores.together import MOST_RETURNS, Group, equality, together, won
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import gem_ma
 from gem_ma.config.loading import load
-from gem_ma.driver.many import play_many
+from gem_ma.driver.rollout import play_many
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gem_ma import config
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import ADMITTED, Admission, play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import ADMITTED, Admission, Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.small.table import Table

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make

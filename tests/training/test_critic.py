@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from gem_ma import Ask, Leave, Scenario, config, credit, make
 from gem_ma.config.learning import CriticSettings
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat

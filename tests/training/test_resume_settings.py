@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gem_ma.cli.exits import exit_code
 from gem_ma.cli.main import group
+from gem_ma.cli.stopping import exit_code
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.runs.store import names, read_manifest
 

@@ -13,8 +13,7 @@ import pytest
 from gem_ma import config
 from gem_ma.cli.main import main
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm.engine import VLLM

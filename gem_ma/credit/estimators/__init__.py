@@ -17,8 +17,16 @@ import numpy as np
 
 from gem_ma.credit.estimators.groups import Array, Key, State, columns, groups
 from gem_ma.credit.estimators.moving import mean_return, rae, shaped
-from gem_ma.credit.estimators.returns import agent_norm, dr_grpo, grpo, rebn, reinforce, rloo
-from gem_ma.credit.estimators.trees import magrpo, team_grpo
+from gem_ma.credit.estimators.returns import (
+    agent_norm,
+    dr_grpo,
+    grpo,
+    magrpo,
+    rebn,
+    reinforce,
+    rloo,
+    team_grpo,
+)
 from gem_ma.credit.estimators.turnwise import (
     at_grpo,
     c3,

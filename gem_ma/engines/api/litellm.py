@@ -18,11 +18,9 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from gem_ma.engines.api.openai import Dialect, OpenAI
-from gem_ma.engines.endpoint.budget import Budget, Price
 from gem_ma.engines.endpoint.client import Limiter
-from gem_ma.engines.endpoint.endpoint import NO_KEY, Endpoint
+from gem_ma.engines.endpoint.endpoint import NO_KEY, Budget, Endpoint, Price, Secret
 from gem_ma.engines.endpoint.faults import Fault, of_status
-from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.engines.endpoint.remote import Remote
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.system.env_file import variable

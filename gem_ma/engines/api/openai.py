@@ -25,11 +25,13 @@ from typing import Any, ClassVar, Literal
 from gem_ma.engines.api.messages import chat
 from gem_ma.engines.api.reply_cache import ReplyCache
 from gem_ma.engines.api.thoughts import Thoughts
-from gem_ma.engines.endpoint.budget import Budget, Price, guess_tokens
 from gem_ma.engines.endpoint.endpoint import (
     OPENAI_KEY,
     OPENAI_URL,
+    Budget,
     Endpoint,
+    Price,
+    guess_tokens,
     is_openai,
     tell_place,
     together,

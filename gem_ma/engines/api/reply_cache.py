@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.types import Reply
 from gem_ma.record.codec import REPLY
-from gem_ma.record.json_text import dump_json, load_json
 from gem_ma.system.files import make_folder, read, replace_file
 
 

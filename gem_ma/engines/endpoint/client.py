@@ -24,9 +24,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gem_ma.engines.endpoint.endpoint import is_openai
+from gem_ma.engines.endpoint.endpoint import Secret, is_openai
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.engines.endpoint.way import Way
 
 OPENAI_HEADERS = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}

@@ -1,21 +1,104 @@
-"""An HTTP endpoint as a config names it: where it is, its key, and how patiently it is asked.
+"""An HTTP endpoint as a config names it: where it is, its key, how patiently it is asked, and what
+it costs. Values and their check; nothing is opened here, and no client library is known.
 
-Values and their check; nothing is opened here, and no client library is known.
+A server may repeat the key that it was sent: in an answer, an error, a header, a redirect, split
+over the pieces of a stream. So it is taken out of decoded strings, before anything is cut from
+them: of an answer, of a fault, of a listing. What is looked for is the key itself, and what JSON,
+addresses and base64 make of it. Keys of `LEAST` characters or more only: a shorter one may be a
+word of the answer (`ollama`, `lm-studio`), and an answer is never changed for the sake of a word.
+
+An unknown price is unknown, never 0: costs are None then, and a budget in USD refuses a policy
+without a price. All policies share one budget.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
 import logging
+import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gem_ma.engines.endpoint.hiding import LEAST, Secret
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.errors import BudgetError, ConfigError
+from gem_ma.kernel.types import Reply, Usage
 from gem_ma.system.env_file import NAME as ENV_FILE
 from gem_ma.system.env_file import NO_SECRET, is_written, variable
+
+LEAST = 16  # characters of a key that is hidden
+HIDDEN = "***"
+_ESCAPE = re.compile(r"[\\%]")
+
+
+class Secret:
+    """A key that shows itself to nobody but `value`."""
+
+    __slots__ = ("_codes", "_pattern", "digest", "value")
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+        self.digest = hashlib.sha256(value.encode()).hexdigest()
+        hidden = len(value) >= LEAST
+        pattern = "".join(map(_written, value))
+        self._pattern = re.compile(pattern, re.IGNORECASE) if hidden else None
+        self._codes = _codes(value) if hidden else []
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def hide(self, text: str) -> str:
+        """The text without the key, in either case: headers come in lower case.
+
+        >>> Secret("sk/0123456789abcdef").hide(r'"sk\\/0123456789abcdef", sk%2F0123456789ABCDEF')
+        '"***", ***'
+        """
+        if self._pattern is None:
+            return text
+        # most texts hold neither, and the pattern is slow
+        if self.value.lower() in text.lower() or _ESCAPE.search(text) is not None:
+            text = self._pattern.sub(HIDDEN, text)
+        for code in self._codes:
+            text = text.replace(code, HIDDEN)
+        return text
+
+    def hide_in(self, value: Any) -> Any:
+        """A JSON value without the key in any of its strings; keys of objects too."""
+        if self._pattern is None:  # nothing is hidden, and a reply has hundreds of values
+            return value
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide(name): self.hide_in(inner) for name, inner in value.items()}
+        return [self.hide_in(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _written(char: str) -> str:
+    """What finds a character of a key: as itself, or escaped for JSON or an address, several times
+    over. How often is bounded: without a bound, runs cost their square."""
+    code = f"{ord(char):02x}"
+    itself = re.escape(char)
+    # possessive, so that runs of backslashes are tried once and not sixteen times
+    run = r"\\{1,16}" + "+" * (char != "\\")
+    return f"(?:{itself}|{run}(?:{itself}|u00{code})|%(?:25){{0,4}}{code})"
+
+
+def _codes(value: str) -> list[str]:
+    """What base64, in both of its alphabets, makes of the key wherever in a longer text it
+    stands."""
+    raw = value.encode("utf-8", "replace")
+    made: list[str] = []
+    for before in range(3):
+        coded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        # its ends depend on what stands beside
+        inner = coded[-(-before * 4 // 3) : len(coded) - (1 if (before + len(raw)) % 3 else 0)]
+        made += [inner, inner.replace("+", "-").replace("/", "_")]
+    return list(dict.fromkeys(made))
+
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -209,3 +292,175 @@ def _address(base_url: object, where: str) -> str:
             " the key with api_key_env"
         )
     return base_url.rstrip("/")
+
+
+MILLION = 1_000_000
+PRICE_KEYS = ("input", "output", "cached_input", "as_of")
+BYTES_PER_TOKEN = 3.0  # of a guess that is rather too high
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD per million tokens. `cached_input` None = as `input`; `as_of` says when somebody
+    looked it up."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    as_of: str = ""
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any] | Price | None, where: str) -> Price | None:
+        """A price out of a config's `price: {input, output, cached_input, as_of}`; None where
+        there is none. Raises ConfigError."""
+        if written is None or isinstance(written, Price):
+            return written
+        unknown = [key for key in written if key not in PRICE_KEYS]
+        missing = [key for key in ("input", "output") if key not in written]
+        if unknown or missing:
+            what = f"unknown key {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
+            raise ConfigError(
+                f"{where}: price: {what}; it is {{input, output}} in USD per million tokens,"
+                " cached_input and as_of if you like"
+            )
+        for key in ("input", "output", "cached_input"):
+            value = written.get(key)
+            if not _is_price(value) and not (value is None and key == "cached_input"):
+                raise ConfigError(
+                    f"{where}: price.{key} is USD per million tokens, 0 or more; got {value!r}"
+                )
+        cached = written.get("cached_input")
+        return cls(
+            float(written["input"]),
+            float(written["output"]),
+            None if cached is None else float(cached),
+            str(written.get("as_of", "")),
+        )
+
+    def of_usage(self, usage: Usage) -> float | None:
+        """USD of one reply; None where the server did not say how many tokens there were."""
+        if usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        # servers count cached tokens among those of the prompt; one may say more than there are
+        cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
+        read = (usage.prompt_tokens - cached) * self.input + cached * (
+            self.input if self.cached_input is None else self.cached_input
+        )
+        return (read + usage.completion_tokens * self.output) / MILLION
+
+
+def _is_price(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)  # `input: yes`
+    return number and math.isfinite(value) and value >= 0
+
+
+def guess_tokens(text: str) -> int:
+    """A guess at the tokens of a prompt before a server counts them, rather too high than too
+    low."""
+    return math.ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a running request may cost at most."""
+
+    tokens: int
+    usd: float
+
+
+class Budget:
+    """What one command may spend on models behind an endpoint, all policies together; None = no
+    limit.
+
+    A request claims what it may cost before it is sent and settles for what it did cost. A claim
+    that does not fit waits for the running ones to settle; where none is running, it is refused,
+    and so is every later one.
+    """
+
+    def __init__(self, *, tokens: int | None = None, usd: float | None = None) -> None:
+        self.most_tokens = tokens
+        self.most_usd = usd
+        # spent
+        self.tokens = 0
+        self.usd = 0.0
+        self.reached = ""  # in words, once a claim was refused
+        self._claims: list[Claim] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def claim(self, tokens: int, price: Price | None, prompt: int) -> Claim:
+        """Reserves `tokens`, `prompt` of them read. Raises BudgetError where they do not fit,
+        and ConfigError for USD without a price."""
+        if self.most_usd is not None and price is None:
+            raise ConfigError(
+                "limits.usd cannot be kept where a price is unknown; give the policy a price:"
+                " {input, output} per million tokens"
+            )
+        usd = 0.0
+        if price is not None:
+            usd = (prompt * price.input + (tokens - prompt) * price.output) / MILLION
+        claim = Claim(tokens, usd)
+        # asked again after every wait: others may have claimed what was set free
+        while not self._fits(claim):
+            if self.reached or not self._claims:
+                self.reached = self.reached or self._in_words(claim)
+                raise BudgetError(self.reached)
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        self._claims.append(claim)
+        return claim
+
+    def settle(self, claim: Claim, reply: Reply | None, wasted: Usage, price: Price | None) -> None:
+        """Puts what a request did cost in the place of its claim; where a server did not say, the
+        claim stands.
+
+        `wasted`: tokens of attempts that gave no usable reply. `reply` None: the request failed,
+        or cost nothing.
+        """
+        self._claims.remove(claim)
+        used = [wasted] + ([reply.usage] if reply is not None else [])
+        for usage in used:
+            if usage.prompt_tokens is None or usage.completion_tokens is None:
+                self.tokens += claim.tokens
+            else:
+                self.tokens += usage.prompt_tokens + usage.completion_tokens
+            # what a server does not count is taken for what it may have cost, never for nothing
+            usd = price.of_usage(usage) if price is not None else 0.0
+            self.usd += claim.usd if usd is None else usd
+        waiting = self._waiting
+        self._waiting = []
+        for turn in waiting:
+            # a budget outlives the loop of one rollout
+            if not turn.done() and not turn.get_loop().is_closed():
+                turn.set_result(None)
+
+    def spend(self, tokens: int) -> None:
+        """Takes tokens at once, of work that nobody waits for. Raises BudgetError, with nothing
+        taken, where they do not fit."""
+        claim = Claim(tokens, 0.0)
+        if not self._fits(claim):
+            self.reached = self.reached or self._in_words(claim)
+            raise BudgetError(self.reached)
+        self.tokens += tokens
+
+    def _fits(self, claim: Claim) -> bool:
+        if self.reached:
+            return False
+        tokens = sum(running.tokens for running in self._claims)
+        usd = sum(running.usd for running in self._claims)
+        if self.most_tokens is not None and self.tokens + tokens + claim.tokens > self.most_tokens:
+            return False
+        return self.most_usd is None or self.usd + usd + claim.usd <= self.most_usd
+
+    def _in_words(self, claim: Claim) -> str:
+        spent = []
+        if self.most_tokens is not None:
+            spent.append(f"limits.tokens is {self.most_tokens}, {self.tokens} are spent")
+        if self.most_usd is not None:
+            spent.append(f"limits.usd is {self.most_usd:g}, {self.usd:.4f} are spent")
+        most = f"{claim.tokens} tokens" + (
+            f", ${claim.usd:.4f}" if self.most_usd is not None else ""
+        )
+        return (
+            f"the budget is reached: {' and '.join(spent)}; the next request may cost up to {most}"
+        )

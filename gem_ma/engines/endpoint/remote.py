@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gem_ma.engines.endpoint.budget import Budget, Price
 from gem_ma.engines.endpoint.client import Client, client_of
-from gem_ma.engines.endpoint.endpoint import NO_KEY, Endpoint, host_of
+from gem_ma.engines.endpoint.endpoint import NO_KEY, Budget, Endpoint, Price, host_of
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.endpoint.reply import decode, is_empty
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound

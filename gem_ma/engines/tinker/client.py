@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from gem_ma.engines.endpoint.endpoint import Secret
 from gem_ma.engines.endpoint.envelope import ids_in, logprobs_in
-from gem_ma.engines.endpoint.hiding import Secret
 from gem_ma.engines.models.loading import needed
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Sampling

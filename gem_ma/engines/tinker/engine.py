@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.endpoint.budget import Budget, Price
+from gem_ma.engines.endpoint.endpoint import Budget, Price
 from gem_ma.engines.models.chat import Chat, ChatOptions
 from gem_ma.engines.models.loading import read_json, tokenizer_of
 from gem_ma.engines.models.served import Served, check_published, said

@@ -7,8 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from gem_ma.engines.endpoint.endpoint import Endpoint
-from gem_ma.engines.endpoint.hiding import Secret
+from gem_ma.engines.endpoint.endpoint import Endpoint, Secret
 from gem_ma.engines.models.settings import LoraSettings, check_parity, lora_settings
 from gem_ma.kernel.errors import ConfigError
 

@@ -33,8 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from gem_ma.engines.endpoint.budget import Budget, Price
-from gem_ma.engines.endpoint.endpoint import EACH, Endpoint, single
+from gem_ma.engines.endpoint.endpoint import EACH, Budget, Endpoint, Price, single
 from gem_ma.engines.models.adapter_folder import write_adapter
 from gem_ma.engines.models.chat import Chat, ChatOptions
 from gem_ma.engines.models.loading import read_json, tokenizer_of

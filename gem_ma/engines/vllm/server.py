@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.endpoint.budget import Budget, Price
-from gem_ma.engines.endpoint.endpoint import Endpoint
+from gem_ma.engines.endpoint.endpoint import Budget, Endpoint, Price
 from gem_ma.engines.endpoint.faults import Fault
 from gem_ma.engines.endpoint.remote import Body, Remote, Service
 from gem_ma.engines.endpoint.reply import read_completion

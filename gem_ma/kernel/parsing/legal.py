@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from gem_ma.kernel.fast_dataclass import maker
 from gem_ma.kernel.parsing.calls import json_call
 from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.parsing.strict_json import MAX_TEXT
 from gem_ma.kernel.parsing.text import clean, fold
-from gem_ma.kernel.types import Action, Tool, ToolCall
+from gem_ma.kernel.types import Action, Tool, ToolCall, maker
 
 make_action = maker(Action)
 _MARKS = (

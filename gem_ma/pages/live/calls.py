@@ -22,8 +22,7 @@ from gem_ma import registry
 from gem_ma.config.settings import Config
 from gem_ma.driver.behaviour import as_factory, is_privileged
 from gem_ma.driver.forks import Branch, take_over
-from gem_ma.driver.memory import Memory
-from gem_ma.driver.seats import Seats
+from gem_ma.driver.seats import Memory, Seats
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, ReplayError, StoreError

@@ -18,10 +18,9 @@ from gem_ma.pages.live.answers import (
     served,
 )
 from gem_ma.pages.live.run import Run
-from gem_ma.pages.static.figures import axis_name
+from gem_ma.pages.static.figures import axis_name, interval_mark
 from gem_ma.pages.static.folder import manifest
 from gem_ma.pages.static.page import Html, render, table, text
-from gem_ma.pages.static.svg import interval_mark
 from gem_ma.runs.comparing import compared, judged_cell
 from gem_ma.scores.comparison import (
     both_ways,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.errors import GemMaError, StoreError
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.pages.live.answers import (
     Answer,
     Asked,
@@ -18,13 +19,11 @@ from gem_ma.pages.live.answers import (
     section,
     served,
 )
-from gem_ma.pages.static.figures import Curves, chart, figure
+from gem_ma.pages.static.figures import CLASSES, Curves, Point, chart, figure
 from gem_ma.pages.static.folder import manifest, resolved
 from gem_ma.pages.static.learning import flatten, place_of, series_of
 from gem_ma.pages.static.page import Html, scrolled, table, text, warning
 from gem_ma.pages.static.plots import Mark, heatmap
-from gem_ma.pages.static.svg import CLASSES, Point
-from gem_ma.record.json_text import load_json
 from gem_ma.runs.store import read_metrics
 from gem_ma.system import files
 from gem_ma.training.loop.checkpoint import read_checkpoint

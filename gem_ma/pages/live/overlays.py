@@ -25,7 +25,17 @@ from gem_ma.pages.live.answers import (
     run_address,
     served,
 )
-from gem_ma.pages.static.figures import Curves, chart
+from gem_ma.pages.static.figures import (
+    CLASSES,
+    Bounds,
+    Curves,
+    Line,
+    Point,
+    chart,
+    drawing_file,
+    line_chart,
+    line_of,
+)
 from gem_ma.pages.static.folder import resolved
 from gem_ma.pages.static.learning import (
     GROUPS,
@@ -38,15 +48,6 @@ from gem_ma.pages.static.learning import (
     times_of,
 )
 from gem_ma.pages.static.page import Html, render
-from gem_ma.pages.static.svg import (
-    CLASSES,
-    Bounds,
-    Line,
-    Point,
-    drawing_file,
-    line_chart,
-    line_of,
-)
 from gem_ma.runs.store import read_timings
 from gem_ma.runs.store.names import changed_keys
 from gem_ma.system.files import damage

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.pages.live.answers import Answer
 from gem_ma.pages.live.site import Site
-from gem_ma.record.json_text import load_json
 from gem_ma.system import loopback
 from gem_ma.system.loopback import LOOPBACK, has_our_origin, is_ours, names_of
 

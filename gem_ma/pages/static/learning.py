@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_ma.pages.static.figures import Curves, chart
+from gem_ma.pages.static.figures import Bounds, Curves, Point, chart
 from gem_ma.pages.static.page import Html, table, text
-from gem_ma.pages.static.svg import Bounds, Point
 from gem_ma.runs.store import read_metrics, read_timings
 from gem_ma.scores.exams import exam_rows
 from gem_ma.scores.together import EQUALITY, MOST_RETURNS, WELFARE, WON, is_of_group

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gem_ma.pages.static.page import text
-from gem_ma.pages.static.svg import (
+from gem_ma.pages.static.figures import (
     BAND_SEEDS,
     COLOURS,
     DASHES,
@@ -20,6 +19,7 @@ from gem_ma.pages.static.svg import (
     span,
     ticks,
 )
+from gem_ma.pages.static.page import text
 
 _ACROSS = 4
 _WIDE, _HIGH = 220, 172

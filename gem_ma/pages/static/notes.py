@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.system import files
 
 FILE = "notes.jsonl"

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gem_ma.pages.static.figures import CLASSES, Frame, legend, marker, span
 from gem_ma.pages.static.page import scrolled, text
-from gem_ma.pages.static.svg import CLASSES, Frame, legend, marker, span
 
 _WIDTH = 720
 _BAR = 34

@@ -8,9 +8,9 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
+from gem_ma.pages.static.figures import drawing_file
 from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
 from gem_ma.pages.static.study import is_rate, look, mark, short_axis
-from gem_ma.pages.static.svg import drawing_file
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Sequence[Mark | None]]

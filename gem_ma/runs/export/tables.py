@@ -13,8 +13,8 @@ from typing import Any
 
 from gem_ma.credit import credit
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.parsing.strict_json import dump_json
 from gem_ma.record.codec import dump_episode
-from gem_ma.record.json_text import dump_json
 from gem_ma.runs.export.chats import identity, tokens
 from gem_ma.runs.store.tables import RECORD, arrow
 

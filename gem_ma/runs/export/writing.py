@@ -15,9 +15,9 @@ from typing import Any
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, StoreError
+from gem_ma.kernel.parsing.strict_json import dump_json
 from gem_ma.kernel.types import Turn, spoken
 from gem_ma.record.codec import dump_episode
-from gem_ma.record.json_text import dump_json
 from gem_ma.runs.export.chats import chat, conversation, identity, seen_before, speakers
 from gem_ma.runs.export.frames import Facts, write_tables
 from gem_ma.runs.export.tables import write_csv, write_table

@@ -15,9 +15,9 @@ from typing import Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import StoreError
+from gem_ma.kernel.parsing.strict_json import dump_json
 from gem_ma.kernel.types import Image
 from gem_ma.record.codec import ENDS, dump_episode, schema_of
-from gem_ma.record.json_text import dump_json
 from gem_ma.record.shapes import shown_in
 from gem_ma.runs.store.disk import another_kind, media_file, move_aside, take_lock
 from gem_ma.runs.store.index import NAME as INDEX

@@ -18,9 +18,8 @@ import msgspec
 from gem_ma.config.document import read as read_yaml
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, SchemaError, StoreError
-from gem_ma.kernel.parsing.strict_json import refuse_constant
+from gem_ma.kernel.parsing.strict_json import load_json, refuse_constant
 from gem_ma.record.codec import ENDS, SCHEMA, check_schema, load_episode
-from gem_ma.record.json_text import load_json
 from gem_ma.runs.store.disk import media_file
 from gem_ma.runs.store.index import (
     EPISODES,

@@ -24,16 +24,7 @@ from gem_ma.runs.store.lines import (
     standing_summary,
 )
 from gem_ma.runs.store.manifest import read_tags
-from gem_ma.system.files import (
-    MOST_JSON,
-    MOST_LINE,
-    damage,
-    kind,
-    names,
-    oserror,
-    read,
-    read_json,
-)
+from gem_ma.system.files import MOST_JSON, MOST_LINE, damage, kind, names, oserror, read, read_json
 from gem_ma.system.parts import open_parts
 
 MOST_FLOAT = sys.float_info.max

@@ -15,7 +15,7 @@ from typing import Any
 
 from gem_ma import __version__
 from gem_ma.kernel.errors import StoreError
-from gem_ma.record.json_text import dump_json, load_json
+from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.

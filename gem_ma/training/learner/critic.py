@@ -20,7 +20,7 @@ from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.credit.table import TurnTable, view_digest
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError
-from gem_ma.record.json_text import load_json
+from gem_ma.kernel.parsing.strict_json import load_json
 
 Array = NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint, softmax, view_key
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing.legal import parse_legal
+from gem_ma.kernel.parsing.strict_json import load_json
 from gem_ma.kernel.types import Sampling
-from gem_ma.record.json_text import load_json
 from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.learner.losses import PAIRED, Slope, k3, ranking

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.credit.table import TurnTable
-from gem_ma.driver.memory import remembered
+from gem_ma.driver.seats import remembered
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.models.sight import Picture
 from gem_ma.kernel.episode import Episode

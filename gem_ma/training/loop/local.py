@@ -8,8 +8,7 @@ from copy import copy
 from dataclasses import replace
 
 from gem_ma.config.settings import Config
-from gem_ma.driver.many import play_many
-from gem_ma.driver.rollout import Plan
+from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EngineError

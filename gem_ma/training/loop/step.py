@@ -14,7 +14,7 @@ from typing import Any
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.table import TurnTable
-from gem_ma.driver.many import ADMITTED, Admission
+from gem_ma.driver.rollout import ADMITTED, Admission
 from gem_ma.engines.base import Policy
 from gem_ma.engines.batching import Batched
 from gem_ma.engines.capabilities import Batches, Pins

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from gem_ma.config.seats import seats_of
 from gem_ma.config.settings import Config
 from gem_ma.config.training import CurriculumSettings, Seating, TrainSettings, WarmStartSettings
-from gem_ma.driver.memory import remembered
 from gem_ma.driver.rollout import Plan
+from gem_ma.driver.seats import remembered
 from gem_ma.engines.base import Policy, stable_seed
 from gem_ma.kernel.episode import Episode, Seat, placed
 from gem_ma.kernel.scenario import Scenario
