@@ -239,6 +239,7 @@ def test_a_second_signal_ends_at_once_even_where_the_loop_is_stuck(
     assert got == 130 and seconds < 3 and err.endswith("resume with: gem-ma resume out\n")
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_silent(folder: Path) -> None:
     command = f"{sys.executable} -m gem_ma run bots.yaml --json --out out | head -c 5"
     done = subprocess.run(

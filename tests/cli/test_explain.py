@@ -95,6 +95,7 @@ def test_what_cannot_be_kept_is_shown_all_the_same(
     assert err.count("out/explained.jsonl: Permission denied") == 1
 
 
+@pytest.mark.long
 def test_turns_without_a_value_say_why(command: Command) -> None:
     assert command("run", "public_goods", "-n", 1, "--out", "out", "--quiet")[0] == 0
     few = ("--plays", 2, "--given", "view", "--agent", "player_0", "--quiet")
@@ -393,6 +394,7 @@ def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) ->
     assert "12 forks failed and are left out; mostly ValueError\n" in out
 
 
+@pytest.mark.long
 def test_five_talks_cost_what_was_said_and_never_more_than_the_most(
     command: Command, tmp_path: Path
 ) -> None:

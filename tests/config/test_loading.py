@@ -148,6 +148,7 @@ def test_a_model_in_shards_is_the_same_model(tied: bool, byte_model: Path, tmp_p
 # -- how it is loaded ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dtype", "loaded"),
     [

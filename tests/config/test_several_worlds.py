@@ -422,6 +422,7 @@ def test_a_run_with_further_exams_goes_on_and_can_be_repeated(tmp_path, called):
     assert after == read_summary(tmp_path / "again")["after"] and "sampled tic_tac_toe" in after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name,key", [("rebn", None), ("dr_grpo", "global"), ("rae", None)])
 def test_rewards_of_one_world_move_no_advantage_of_another(tmp_path, name, key):
     def moved(scale: str, *more: str) -> dict[str, float]:
@@ -488,6 +489,7 @@ def test_worlds_of_one_two_and_three_agents_change_seats(tmp_path):
                               "train.episodes=36"))["changed"] == ["main"]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "typed",
     [

@@ -29,6 +29,7 @@ def found(seeds=SEEDS, **arguments) -> set[int]:
     return {finding.rule for finding in caught.value.findings}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.__name__)
 def test_a_correct_scenario_of_this_shape_passes(shape, monkeypatch):
     skip = () if shape in shapes.WHOLE else ("suites",)
@@ -70,6 +71,7 @@ class Salted(shapes.Haggle):
         return super().opening(agent, secret) + "-".join(words)
 
 
+@pytest.mark.long
 def test_fresh_processes_are_tried_for_ids_classes_and_instances():
     only_first = set(RULES) - {1}
     assert found(scenario=Salted, skip=only_first) == {1}

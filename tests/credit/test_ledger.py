@@ -213,6 +213,7 @@ def test_no_scripted_customer_has_a_fault(assistant: str) -> None:
             assert found == [], (preset, index)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "assistant",
     [

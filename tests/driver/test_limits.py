@@ -99,6 +99,7 @@ def test_a_long_play_is_linear_in_its_rounds(limits: Limits) -> None:
     assert any(rounds(10_000, limits) <= 8 * rounds(2500, limits) for _ in range(3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", ["zz{}: 1", "  x{}: {{zz: 1}}"])
 def test_a_config_with_thousands_of_faults_is_refused_in_forty_lines(
     tmp_path: Path, broken: str

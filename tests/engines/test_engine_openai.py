@@ -1178,6 +1178,7 @@ def _episodes(engine: OpenAI, count: int) -> list[Any]:
     return played_all(_plans(count), {"main": Policy("main", engine)}, concurrency=count)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", [False, True])
 def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) -> None:
     rng, sent = random.Random(3), []

@@ -369,6 +369,7 @@ def talks(model: Path, episodes: int = 6, turns: int = 5, **options: object) -> 
     return asyncio.run(every())
 
 
+@pytest.mark.long
 def test_the_turns_of_a_talk_compute_what_is_new_only_and_sample_the_same(byte_model: Path) -> None:
     kept, anew = talks(byte_model), talks(byte_model, kv_tokens=0)
     for mine, others in zip(kept, anew, strict=True):

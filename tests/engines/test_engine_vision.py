@@ -138,6 +138,7 @@ def gap(engine: Vision, reply: Any, images: list[Image], temperature: float = 1.
     return max(abs(a - b) for a, b in zip(scored, reply.logprobs, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_sampled_logprobs_are_those_of_one_pass_with_the_pixels(
     engine: Vision, temperature: float
@@ -261,6 +262,7 @@ def test_an_episode_with_images_is_played_and_its_record_is_scored_again(
     )
 
 
+@pytest.mark.long
 def test_the_engine_for_text_names_the_one_for_images(seeing_model: Path) -> None:
     with pytest.raises(ConfigError, match="write model: vision/"):
         open_engine("eye", f"transformers/{seeing_model}")

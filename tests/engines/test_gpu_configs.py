@@ -92,6 +92,7 @@ def _without_device(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("lora", "size"), [(None, 18), ({"rank": 8}, 16)])
 def test_what_a_weight_takes_that_learns_and_one_that_is_frozen(
     lora: dict[str, Any] | None, size: int, kuhn_model: Path, monkeypatch: pytest.MonkeyPatch

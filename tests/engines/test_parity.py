@@ -61,6 +61,7 @@ def move(learner: TorchLearner, by: float = 0.1) -> dict[str, Any]:
     return before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "dtype, lora, apart",
     [("float32", False, True), ("bfloat16", False, False), ("bfloat16", True, True)],
@@ -198,6 +199,7 @@ SMALL: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool]
 """How it is planted, and whether in a sampler apart."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SMALL)
 def test_a_fault_far_below_rounding_is_found(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +218,7 @@ def test_a_fault_far_below_rounding_is_found(
         learner.publish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["stale cache", "another head", "one layer off"])
 def test_a_glance_finds_it_too_at_the_next_publish(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
@@ -233,6 +236,7 @@ def test_a_glance_finds_it_too_at_the_next_publish(
         learner.publish()
 
 
+@pytest.mark.long
 def test_a_full_look_comes_at_every_eighth_publish_and_a_glance_costs_a_sixth_of_it(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +271,7 @@ def test_a_full_look_comes_at_every_eighth_publish_and_a_glance_costs_a_sixth_of
     assert other.publish() == learner.publish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["wrong adapter", "stale cache"])
 def test_what_a_step_moved_shows_what_lags_behind_it_where_no_draw_can_be_repeated(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch

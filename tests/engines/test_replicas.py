@@ -151,6 +151,7 @@ def test_conversations_stay_and_a_server_that_goes_moves_its_own_alone(
         assert 2 not in moved
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["dead", "hangs", "refuses"])
 def test_a_server_that_fails_costs_no_reply_and_changes_none(
     servers: list[FakeVllm], model: Path, how: str
@@ -166,6 +167,7 @@ def test_a_server_that_fails_costs_no_reply_and_changes_none(
     assert {attempt.kind for reply in after for attempt in reply.attempts} == {"moved"}
 
 
+@pytest.mark.long
 def test_a_server_that_comes_back_is_sampled_from_again(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -250,6 +252,7 @@ def test_no_reply_of_a_restarted_server_is_used_before_it_has_the_weights_again(
     assert servers[1].sampled[-1][0] == right
 
 
+@pytest.mark.long
 def test_a_single_server_is_looked_after_as_well(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers[:1], model, base_url=servers[0].url)
     learner = learner_of(engine)
@@ -275,6 +278,7 @@ def test_a_server_that_keeps_its_old_weights_is_set_aside_whichever_it_is(
     assert gap(learner, asked(engine, *map(request, range(12)))) <= 1e-4
 
 
+@pytest.mark.long
 def test_where_all_keep_their_old_weights_nothing_is_published(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -351,6 +355,7 @@ def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned
         assert all(torch.equal(one[name], own[name]) for one in theirs for name in own)
 
 
+@pytest.mark.long
 def test_what_stands_in_the_way_of_all_weights_is_told_in_one_line(
     servers: list[FakeVllm], model: Path
 ) -> None:

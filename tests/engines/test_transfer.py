@@ -169,6 +169,7 @@ def test_one_that_fails_in_the_middle_is_set_aside_and_comes_back_with_the_next_
     assert not any(server.paused for server in servers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/pause", *ROUND])
 def test_a_single_one_that_fails_ends_the_publish_in_one_line_and_goes_on(
     servers: list[FakeVllm], model: Path, path: str

@@ -102,6 +102,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 def test_what_is_sampled_is_scored_alike_learned_and_published(
     eye: Path, options: dict[str, Any]
@@ -235,6 +236,7 @@ def test_a_clone_of_what_is_shown_listens(eye: Path) -> None:
     assert effect is not None and effect > 0.5
 
 
+@pytest.mark.long
 def test_policies_with_adapters_share_a_base_and_are_sampled_apart(eye: Path) -> None:
     learner, other = learner_of(eye, lora={"rank": 2}), Vision(str(eye), lora={"rank": 2})
     assert learner.engine.base is other.base and other.shares is None

@@ -152,6 +152,7 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
             yield from patterns(key, inner, depth - 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(2))  # each process imports all modules for it
 def test_every_expression_of_the_code_is_linear(part: int) -> None:
     found = sorted(

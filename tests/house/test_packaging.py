@@ -43,6 +43,7 @@ def test_the_wheel_holds_exactly_the_tracked_files(built: Path) -> None:
     assert packed == {name if name.startswith("gem_ma/") else f"gem_ma/{name}" for name in tracked}
 
 
+@pytest.mark.long
 def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path) -> None:
     (archive,) = (built / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as packed:
@@ -51,6 +52,7 @@ def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path
     assert not [name for name in names if name.split("/")[1] == "runs"]
 
 
+@pytest.mark.long
 def test_an_installed_wheel_finds_scenarios_agents_and_configs_from_anywhere(
     built: Path, tmp_path: Path
 ) -> None:

@@ -292,6 +292,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)), max_size=40).map("".join))
 def test_no_text_ever_raises_and_what_comes_out_can_be_written(text: str) -> None:

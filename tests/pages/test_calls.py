@@ -151,6 +151,7 @@ def test_a_table_tells_its_tokens_and_how_it_sampled(tmp_path: Path) -> None:
     assert parts["sampled, 1 token ids from the record"] == ids
 
 
+@pytest.mark.long
 def test_one_click_shows_a_request_of_many_messages_that_the_page_did_not_hold(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

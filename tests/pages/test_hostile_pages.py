@@ -360,6 +360,7 @@ STOPPED = ["base-uri", "connect-src", "form-action", "frame-src", "img-src", "ob
 STOPPED += ["script-src-attr", "script-src-elem", "style-src-attr", "style-src-elem"]
 
 
+@pytest.mark.long
 def test_the_policy_of_a_page_stops_what_a_text_may_not_do(
     browser: Browser, runs: Path, site: str, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_two_viewers_that_write_at_once_lose_no_note(runs: Path) -> None:
     assert sorted(int(json.loads(line)["text"]) for line in lines) == [*range(100)]
 
 
+@pytest.mark.long
 def test_a_note_is_written_in_the_browser_and_its_tag_is_a_chip(
     browser: Browser, runs: Path
 ) -> None:

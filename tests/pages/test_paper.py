@@ -73,6 +73,7 @@ def test_on_paper_nothing_is_to_click_and_nothing_is_cut(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/run/one", "/play?scenario=kuhn_poker", "file"])
 def test_without_scripts_there_is_no_control_that_does_nothing(
     browser: Browser, site: str, root: Path, path: str

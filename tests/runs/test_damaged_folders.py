@@ -132,6 +132,7 @@ def digested(checkpoint: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["run", "train"])
 def test_damage_of_any_kind_is_one_line(

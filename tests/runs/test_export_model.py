@@ -72,6 +72,7 @@ def own(folder: Path) -> Any:
         return logits(engine.model)
 
 
+@pytest.mark.long
 def test_plain_transformers_and_peft_compute_what_the_policy_of_the_run_does(
     run: Path, thin_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

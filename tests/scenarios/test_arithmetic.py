@@ -72,6 +72,7 @@ def test_a_difference_below_zero_is_a_number():
         assert game.ledger[0].value == 1.0
 
 
+@pytest.mark.long
 def test_the_rules_hold_and_options_are_checked():
     assert 9 in check_scenario("arithmetic", seeds=range(4)).passed
 

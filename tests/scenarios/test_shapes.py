@@ -63,6 +63,7 @@ def test_no_picture_is_in_both_splits_and_none_comes_twice():
 
 
 # which of the answers is right is drawn alike for every question of four
+@pytest.mark.long
 @pytest.mark.parametrize("question", ["colour", "side"])
 def test_answers_are_balanced_so_that_none_pays_without_looking(question):
     scenario = make("shapes", questions=[question])

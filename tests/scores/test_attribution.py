@@ -81,6 +81,7 @@ def test_what_lay_and_what_could_be_known_differ() -> None:
     assert any(lay * known < 0 for lay, known in true)
 
 
+@pytest.mark.long
 def test_common_random_numbers_leave_a_fraction_of_the_variance() -> None:
     base = forks_of(KUHN, KUHN_PLAYERS, 703)
     agent = base.episode.turns[0].agent
@@ -203,6 +204,7 @@ def test_silence_is_forced_and_those_who_act_beside_it_keep_what_they_did() -> N
     assert worths == pytest.approx([float(text == "yes") for text in bob])
 
 
+@pytest.mark.long
 def test_a_turn_is_compared_by_its_own_act_alone() -> None:
     said = set()
     for seed in range(8):

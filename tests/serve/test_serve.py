@@ -605,6 +605,7 @@ def test_without_a_desk_the_seat_says_what_to_type() -> None:
         gem_ma.run(load("dilemma", ["agents.player_0.behaviour=program"], configs_first=True))
 
 
+@pytest.mark.long
 def test_the_command_plays_a_config_with_a_program(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -46,6 +46,7 @@ def test_a_weaker_assistant_at_rate_0_is_the_careful_one(name: str) -> None:
         assert [turn.action for turn in weaker.turns] == [turn.action for turn in careful.turns]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [name for name in WEAKER if name not in ("retail_forgets_requests", "retail_trusts_the_user")],

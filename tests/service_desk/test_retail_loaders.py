@@ -79,6 +79,7 @@ def checkout(folder: Path, tables: dict[str, Any], **files: str) -> Path:
 # -- beside each other ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_tau
 def test_every_public_task_is_the_same_from_a_flat_folder_and_from_a_checkout(
     tmp_path: Path,

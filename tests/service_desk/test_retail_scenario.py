@@ -577,6 +577,7 @@ def test_changes_are_empty_at_the_start_and_after_a_change_and_back() -> None:
 # -- tau-bench -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_tau
 @pytest.mark.parametrize(("split", "count", "idle"), [("dev", 20, 1), ("test", 115, 7)])
 def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number(

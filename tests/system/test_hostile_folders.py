@@ -50,6 +50,7 @@ def places(folder: Path, what: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", KINDS)
 @pytest.mark.parametrize("name", ["run", "train", "study"])
 def test_nothing_outside_is_touched_and_nothing_hangs(

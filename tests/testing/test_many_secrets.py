@@ -129,11 +129,13 @@ def findings(kind, leak):
     return [], ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Wolves, Values])
 def test_secrets_of_eight_agents_are_tested_and_clean(kind):
     assert findings(kind, "") == ([], ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "leak", ["told", "order", "looked", "sender", "length", "legal", "dead", "drawn before"]
 )
@@ -183,11 +185,13 @@ class Strangers(Wolves):
     teams = {"red": ("nobody",)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Unequal, Strangers])
 def test_teams_that_do_not_add_up_are_found(kind):
     assert [finding for finding in findings(kind, "")[1] if finding.rule == 7]
 
 
+@pytest.mark.long
 def test_a_leak_is_found_in_every_seeding():
     """Not by luck: with other deals too."""
     scenario = Wolves()
@@ -229,6 +233,7 @@ class Reasons(Scenario):
         yield Reward(dict.fromkeys(self.agents, 1.0), why=f"drawn {rng.random()}")
 
 
+@pytest.mark.long
 def test_what_only_a_reason_shows_is_not_asked_of_environments():
     skipped = tuple(rule for rule in RULES if rule not in (1, 9))
     check_scenario(Reasons(), skip=skipped)

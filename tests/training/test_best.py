@@ -45,6 +45,7 @@ def weights(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("measure", "words"), [("nash_conv", ("train.overlap=2",)), ("sampled.return.player_0", ())]
 )

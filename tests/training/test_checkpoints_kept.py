@@ -173,6 +173,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_run_that_is_given_more_steps_ends_as_one_that_had_them_from_its_start(
     shape: str, tmp_path: Path

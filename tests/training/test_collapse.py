@@ -409,6 +409,7 @@ def test_a_return_against_players_who_stand_still_tells_what_was_learned(
     assert guarded(*overrides).detectors.zero_sum is is_duel
 
 
+@pytest.mark.long
 def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
     notes: list[str] = []
     settings = kuhn(

@@ -139,6 +139,7 @@ def test_tasks_are_those_of_a_slow_loop_over_the_record(tmp_path: Path, ahead: i
 SEVERAL = {"one": {"id": LOCKS, "doors": 9, "weight": 2}, "other": {"id": LOCKS, "doors": 30}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("worlds", "more"),
     [(SEVERAL, {"overlap": 2, "episodes": 24}), (None, {"refill": 2})],

@@ -325,6 +325,7 @@ def test_shaping_changes_what_is_learned_and_nothing_that_is_recorded_or_examine
     assert 0 <= summary["after"]["sampled"]["return"]["listener"] <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["margin", "quality"])
 @pytest.mark.parametrize("name", ["rae", "gae", "at_grpo"])
 def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(
@@ -447,6 +448,7 @@ def test_teams_that_share_are_there_and_share(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_wolves_share_and_villagers_share(tmp_path: Path) -> None:
     words = [
         "train",

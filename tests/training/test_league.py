@@ -615,6 +615,7 @@ def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
     ).read_bytes()
 
 
+@pytest.mark.long
 def test_the_shipped_league_plays_both_sides_and_prints_its_exploitability(tmp_path):
     settings = config.load(
         "kuhn_league", ["train.steps=4", "train.episodes=32", "evaluate.episodes=16"]

@@ -196,6 +196,7 @@ def test_small_passes_add_up_to_the_same_step(thin_model: Path, ratio: str) -> N
         assert torch.allclose(weight, cut.parameters[name], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
 def test_the_log_probabilities_of_before_are_of_before_whichever_minibatch_measures_them(
     ratio: str, thin_model: Path
@@ -431,6 +432,7 @@ def test_nothing_to_learn_from_takes_no_step(thin_model: Path) -> None:
     assert learner.publish()["version"] == 1
 
 
+@pytest.mark.long
 def test_a_minibatch_of_plays_that_are_paid_alike_takes_no_step(thin_model: Path) -> None:
     """Adam would make steps of full size of its bonus for entropy: a clone that won every play
     fell to a half within a few."""

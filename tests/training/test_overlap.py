@@ -122,6 +122,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("shape", "ahead"), zip(SHAPES, (1, 2, 2, 1, 2), strict=True))
 def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape, ahead):
     settings = small(*SHAPES[shape], f"train.overlap={ahead}")

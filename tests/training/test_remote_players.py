@@ -188,6 +188,7 @@ def both(tmp_path: Path, settings: Config, dies: set[int]) -> list[str]:
     return jobs
 
 
+@pytest.mark.long
 def test_a_training_on_workers_is_the_same_to_the_byte_also_where_some_are_killed(
     tmp_path: Path,
 ) -> None:

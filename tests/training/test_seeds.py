@@ -183,6 +183,7 @@ def test_the_random_half_of_an_adapter_follows_the_seed_unless_it_has_its_own(
     assert halves(own) == halves(own, "run.seed=3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adapter", ["new", "typed seed", "opened"])
 def test_the_adapter_of_a_critic_follows_the_seed_of_the_run(
     models: dict[int, Path], tmp_path: Path, adapter: str

@@ -239,6 +239,7 @@ def test_damaged_notes_and_timings_cost_no_run(tmp_path: Path) -> None:
 # -- faults --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], at_once: bool

@@ -119,6 +119,7 @@ def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
     assert len({episode.id for episode in episodes}) == 8
 
 
+@pytest.mark.long
 def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
     for name, overrides in (
         ("a", ()),
@@ -131,6 +132,7 @@ def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
     assert truth(tmp_path / "a") != truth(tmp_path / "c")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("at", "optimizer"), [(1, "sgd"), (2, "adam"), (5, "adam"), (6, "sgd")])
 def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(
     tmp_path, unbroken, at, optimizer

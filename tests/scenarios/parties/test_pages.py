@@ -21,6 +21,7 @@ def printed(world):
     return rest.partition(f"\n{END}")[0].splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", ["bargain", "public_goods"])
 def test_the_tables_that_cost_little_are_what_is_printed(world):
     assert list(table(world)) == ["\n".join(printed(world)[:2]), *printed(world)[2:]]
