@@ -445,9 +445,12 @@ must have played the same version of it. The seed
 is used by no other config, and tasks are of the split `test`; nothing hinders somebody from
 training on them. `--battery FILE` takes your own, `--seed N` other seeds.
 
-**SmolLM2-135M** below is bound to legal answers, and played five rows: `gem-ma bench
+**SmolLM2-135M** below is bound to legal answers, and played nine rows: `gem-ma bench
 transformers/models/smollm2 --set max_tokens=16 --set dtype=auto --set constrain=legal --yes` with
-`--only` for each of them.
+`--only` for each of them. So did the same model after a training in both seats of the dilemma,
+where each was paid what both got: `gem-ma train configs/smollm2_dilemma.yaml`, then `gem-ma export
+RUN --to model --merged`. It learned to cooperate with itself, and goes on giving to who never gives
+back: 1.24 points where it had 4.83, and less than chance. No other row moved.
 
 **What it does not say.** A row is one small world with scripted partners. A script is no person,
 and the oracle no bound: *exact* is, where there is one. A model that plays the same deterministic
@@ -458,11 +461,12 @@ row alike each time has an interval of no width there.
 def bench() -> str:
     """docs/bench.md."""
     battery = load_battery(shipped_battery())
-    cards = []
+    cards = {}
     for file in sorted((DOCS / "bench").glob("*.jsonl")):
-        cards.append(read_card(file))
-        cards[-1].check(battery, file)
-    made = bench_markdown(battery, cards)
+        cards[file.stem] = read_card(file)
+        cards[file.stem].check(battery, file)
+    trained = (cards["smollm2"], cards["smollm2_dilemma"])
+    made = bench_markdown(battery, [*cards.values()], [trained])
     return f"{BENCH}\nMade by `python .ci/pages.py` of `docs/bench/*.jsonl`.\n\n{made}"
 
 

@@ -157,8 +157,10 @@ def sections_of(battery: Battery, cards: Sequence[Scorecard]) -> list[Section]:
     return [Section(battery.settings.title, text=text, tables=[*made, skills])]
 
 
-def bench_markdown(battery: Battery, cards: Sequence[Scorecard]) -> str:
-    """The battery and these scorecards in Markdown."""
+def bench_markdown(
+    battery: Battery, cards: Sequence[Scorecard], pairs: Sequence[tuple[Scorecard, Scorecard]] = ()
+) -> str:
+    """The battery and these scorecards in Markdown, with the differences of `pairs` of them."""
     settings = battery.settings
     rows = [
         [row, one.skill, one.scenario["id"], one.seat, str(one.tasks), one.source]
@@ -169,4 +171,8 @@ def bench_markdown(battery: Battery, cards: Sequence[Scorecard]) -> str:
     for card in cards:
         made = card_table(battery, card)
         parts += [f"## `{card.model}`", made.caption, table_markdown(made), cost_text(card)]
+    for pair in pairs:
+        made = difference_table(battery, *pair)
+        parts += [f"## `{pair[1].model}` less `{pair[0].model}`", made.caption]
+        parts.append(table_markdown(made))
     return "\n\n".join(filter(None, parts)) + "\n"
