@@ -226,7 +226,7 @@ def ratings(
         mine = [(game, game.players.index(names[i])) for game in played if names[i] in game.players]
         ties = sum(game.score == 0.5 for game, _ in mine)
         fouls = sum(game.fouls[me] for game, me in mine)
-        # what the fit leaves open is no digit of it; + 0.0 takes the sign off a zero
+        # digits that the fit leaves open are cut; + 0.0 takes the sign off a zero
         mean, *bounds = (round(float(of[i]), DIGITS) + 0.0 for of in (fitted, low, high))
         result[names[i]] = Rating(mean, bounds[0], bounds[1], len(mine), ties, fouls)
     return result

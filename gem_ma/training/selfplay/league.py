@@ -233,7 +233,7 @@ class League(Attendant):
             result = dict(cast)
             for agent in self._rivals(cast, learner):
                 if way in ways:
-                    # of a rival that does not learn in this world there are no snapshots
+                    # a rival that does not learn in this world has no snapshots
                     hand = hands.get((cast[learner].policy, cast[agent].policy, way))
                     if hand is not None:
                         result[agent] = replace(cast[agent], policy=rng.choice(hand))
