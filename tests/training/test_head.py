@@ -3,6 +3,7 @@ no more memory than the setting says."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from pathlib import Path
@@ -342,6 +343,25 @@ def test_a_pass_on_a_cpu_keeps_what_a_laptop_holds() -> None:
     assert tokens(smollm2, "meta") > 1 << 20
     tiny = LlamaConfig(hidden_size=64, intermediate_size=256, num_hidden_layers=2)
     assert tokens(tiny) > 1 << 17
+
+
+@pytest.mark.long
+def test_every_config_of_transformers_bounds_a_pass_or_leaves_it_unbounded() -> None:
+    """Some list a size for each layer, some have no name for it, some hold two texts."""
+    from types import SimpleNamespace
+
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    from gem_ma.training.learner.forward import most_tokens
+
+    configs = []
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING:
+        with contextlib.suppress(Exception):  # a few want arguments
+            configs.append(kind())
+    assert len(configs) > 100
+    for config in configs:
+        model = SimpleNamespace(config=config, device=torch.device("cpu"))
+        assert most_tokens(model) > 0, type(config)
 
 
 def test_a_learner_and_its_critic_pass_no_more_than_a_cpu_holds(

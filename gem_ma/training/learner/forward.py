@@ -126,16 +126,23 @@ def behind(model: Any) -> Callable[[Any], Any]:
 
 
 def most_tokens(model: Any) -> int:
-    """The most padded tokens of one pass of this model. They depend on the model and its device
-    alone: by what is free at the moment, a resumed run would round otherwise."""
-    sizes = model.config.get_text_config()
-    hidden = sizes.hidden_size
+    """The most padded tokens of one pass of this model, at least 1. The bound depends on the model
+    and its device alone: one that followed free memory would change the rounding of a resumed run.
+
+    There is none on a GPU, which raises an error when it is full, where a CPU process would be
+    killed; nor for a model whose config does not give its sizes by their usual names.
+    """
+    sizes = model.config.get_text_config(decoder=True)
+    hidden = getattr(sizes, "hidden_size", None)
+    layers = getattr(sizes, "num_hidden_layers", None)
+    if model.device.type != "cpu" or not hidden or not layers:
+        return sys.maxsize
     inner = getattr(sizes, "intermediate_size", None) or 4 * hidden
-    # what a layer keeps of a token for its gradients, measured on a Llama of 135M parameters in
-    # float32: a pass of 16,384 tokens would take 23 GB
-    kept = 4 * sizes.num_hidden_layers * (10 * hidden + 4 * inner)
-    # a GPU that is too small raises an error; on a CPU the whole process would be killed
-    return int(PASS_BYTES / kept) if model.device.type == "cpu" else sys.maxsize
+    widest = inner if isinstance(inner, int) else max(inner)  # some list a size for each layer
+    # float32 values that a layer keeps of a token for its gradients, as measured on a Llama of
+    # 135M parameters (experiments/log.md)
+    kept = 4 * layers * (10 * hidden + 4 * widest)
+    return max(1, int(PASS_BYTES / kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +225,7 @@ def _function() -> Any:
 # logits that stand at once: 128 MiB in float32, of which there are two copies, three under an
 # entropy bonus
 PASS_TOKENS = 16_384  # padded tokens of one pass, unless the settings say otherwise
-PASS_BYTES = 3e9  # of activations that a pass keeps on a CPU, unless the settings say otherwise
+PASS_BYTES = 3e9  # of activations that a pass keeps on a CPU, at most
 PASS_LOGITS = 1 << 25
 Loss = Callable[["Scored"], Any]
 
