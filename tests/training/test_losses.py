@@ -49,8 +49,8 @@ def test_a_bonus_alone_is_not_worth_a_step_and_a_teacher_is() -> None:
     ]
     for loss, worth in cases:
         how = LossSettings(**loss)
-        assert tokens.teach(how) == worth
-        assert tokens._replace(advantage=np.array([0.0, -1e-9])).teach(how)
+        assert tokens.teaches(how) == worth
+        assert tokens._replace(advantage=np.array([0.0, -1e-9])).teaches(how)
 
 
 @pytest.mark.parametrize("advantage", [2.0, -2.0])

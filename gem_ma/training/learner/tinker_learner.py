@@ -216,7 +216,7 @@ class TinkerLearner:
                 stopped = True
                 break
             norm = {"grad_norm": 0.0}
-            if taken.teach(settings):
+            if taken.teaches(settings):
                 norm = self._step(picked, now, whole.slope, adam)
                 steps += 1
             clipped = float(whole.clipped.mean())

@@ -236,7 +236,7 @@ class TorchLearner(Trained):
         k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
         the update), fresh_gap (see `gem_ma.training.learner.parity`), zero_advantage (share of
         turns), lag (publishes since the oldest token), forks (rows that restarted), rows, turns,
-        tokens, optimizer_steps (none for a minibatch that teaches nothing, see `Sampled.teach`),
+        tokens, optimizer_steps (none for a minibatch that teaches nothing, see `Sampled.teaches`),
         stopped (1 where target_kl ended the update). Raises EngineError, with the weights of before
         the failing step, where a number is not finite.
         """
@@ -376,7 +376,7 @@ class TorchLearner(Trained):
                 break
             old[tokens] = before  # a copy by index: what the first pass filled in goes back
             seen.append(measured)
-            steps += sampled.teach(settings)
+            steps += sampled.teaches(settings)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
         told = dict(zip(names, map(float, mean), strict=True))
@@ -421,7 +421,7 @@ class TorchLearner(Trained):
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.forget()
             return None
-        if sampled.teach(settings):
+        if sampled.teaches(settings):
             norm = self.step(settings.grad_clip, loss_sum, chosen)
         else:
             self.forget()
