@@ -86,7 +86,7 @@ class ChatAEC(Projection, pettingzoo.AECEnv[str, dict[str, Any], "str | Action |
         actions = self._actions
         asked = game.pending
         try:
-            actions[agent] = read(action, asked[agent])
+            actions[agent] = read(action, asked[agent], game.max_said)
         except ActionError as error:
             raise ActionError(
                 f"{session.name}, step {game.step}, agent {agent!r}: {error}"

@@ -381,7 +381,8 @@ class Vector:
             state = state if not self._new[number] else "was never reset"
             raise ActionError(f"environment {number} ({lane.session.name}) {state}")
         try:
-            return read(action, lane.session.playing().pending[lane.agent])
+            game = lane.session.playing()
+            return read(action, game.pending[lane.agent], game.max_said)
         except ActionError as error:
             raise ActionError(f"environment {number} ({lane.session.name}): {error}") from error
 

@@ -25,6 +25,7 @@ from gem_ma import (
     ToolCall,
     aec_env,
     gym_env,
+    make_vec,
     parallel_env,
     play,
 )
@@ -186,6 +187,21 @@ def test_the_views_cut_alike() -> None:
     limited.reset(seed=1)
     limited.step(said)
     assert limited.observe("b")["messages"][-1]["content"] == "x" * 30
+
+
+@pytest.mark.parametrize("most", [None, MAX_SAID + 5])
+def test_the_views_cut_no_sooner_than_the_limit_says(most: int | None) -> None:
+    limits = Limits(max_said=most)
+    said = "x" * (MAX_SAID + 9)
+    aec: Any = aec_env(Echo, limits=limits)
+    aec.reset(seed=1)
+    aec.step(said)
+    others = {"b": lambda messages, legal, rng: "y"}
+    several = make_vec(Echo, 1, agent="a", others=others, limits=limits)
+    several.reset()
+    several.step({0: said})
+    for game in (aec.game, several.game(0)):
+        assert len(game.turns[0].action.text) == (most or len(said))
 
 
 def test_a_fork_keeps_what_was_cut_and_goes_on_under_the_limit() -> None:
