@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.kernel.effects import Ask, Effect, Play, Scenario, Tell
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.types import Action, Message, Tool, ToolCall
+from gem_ma.kernel.types import Action, Message, Tool, ToolCall, Turn
 from gem_ma.wrappers.around import Around, layers_of, relay
 from gem_ma.wrappers.retry import by_agent
 
@@ -29,6 +30,11 @@ class HideNames(Around):
             raise ConfigError("hide_names stands around hide_names: write one")
         super().__init__(inner)
         self.aliases = {agent: _aliases(agent, inner.agents) for agent in inner.agents}
+        self._names = {
+            agent: {alias: name for name, alias in aliases.items()}
+            for agent, aliases in self.aliases.items()
+        }
+        self._last: tuple[Episode, Episode] | None = None  # a play is judged by many calls
 
     def play(self, rng: random.Random, task: Any) -> Play:
         return relay(self.played(rng, task), self._handled)
@@ -55,17 +61,37 @@ class HideNames(Around):
 
     def _read(self, agent: str, action: Action, legal: Any, choices: Any) -> Action:
         """The action with the names put back."""
-        back = _words({alias: name for name, alias in self.aliases[agent].items()})
-        calls = tuple(
-            replace(call, arguments=_deep(call.arguments, back))
-            if isinstance(call, ToolCall)
-            else call
-            for call in action.tool_calls
-        )
+        named = _named(action, _words(self._names[agent]))
         parsed = action.parsed
         if parsed is not None and choices is not legal:
             parsed = list(legal)[list(choices).index(parsed)]
-        return replace(action, text=back(action.text), tool_calls=calls, parsed=parsed)
+        return replace(named, parsed=parsed)
+
+    def as_ruled(self, episode: Episode) -> Episode:
+        if self._last is None or self._last[0] is not episode:
+            ruled = replace(
+                episode,
+                turns=tuple(map(self._turn, episode.turns)),
+                final={
+                    agent: _hidden(shown, _words(self._names[agent]), self._names[agent])
+                    for agent, shown in episode.final.items()
+                },
+            )
+            self._last = episode, super().as_ruled(ruled)
+        return self._last[1]
+
+    def _turn(self, turn: Turn) -> Turn:
+        """The turn with the names put back, as the rules have played it."""
+        names = self._names[turn.agent]
+        back = _words(names)
+        action = _named(turn.action, back)
+        return replace(
+            turn,
+            observed=_hidden(turn.observed, back, names),
+            legal=None if turn.legal is None else tuple(map(back, turn.legal)),
+            tools=_tools(turn.tools, back),
+            action=action if action.parsed is None else replace(action, parsed=back(action.parsed)),
+        )
 
 
 def _aliases(agent: str, agents: tuple[str, ...]) -> dict[str, str]:
@@ -88,6 +114,15 @@ def _words(names: Mapping[str, str]) -> Words:
     pattern = "|".join(map(re.escape, sorted(unmistakable, key=len, reverse=True)))
     found = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)")
     return lambda text: found.sub(lambda match: names[match[0]], text)
+
+
+def _named(action: Action, back: Words) -> Action:
+    """The action with names in its text and in the arguments of its calls."""
+    calls = tuple(
+        replace(call, arguments=_deep(call.arguments, back)) if isinstance(call, ToolCall) else call
+        for call in action.tool_calls
+    )
+    return replace(action, text=back(action.text), tool_calls=calls)
 
 
 def _hidden(content: Any, hide: Words, aliases: Mapping[str, str]) -> Any:

@@ -206,6 +206,30 @@ def test_names_are_hidden_and_put_back() -> None:
     assert paid(game, "p_1") == [1] and "p_10" not in str(game.view("p_1"))
 
 
+@pytest.mark.parametrize(
+    "wrappers", [("hide_names",), ("hide_names", "retry"), ("retry", "hide_names")]
+)
+def test_a_play_of_hidden_names_is_judged_with_the_names(wrappers: Any) -> None:
+    class Judged(Duel):
+        """What was hit, as measures read it; and what was shown, offered and said."""
+
+        def measures(self, episode: Any) -> dict[str, float | None]:
+            hits = [turn.action.parsed for turn in episode.turns if turn.agent == "p_1"]
+            read = repr((episode.turns, episode.final))
+            return {"hits": hits.count("hit p_10"), "hidden": read.count("opponent")}
+
+        def fault(self, episode: Any) -> Any:
+            return 0, "p_1", next(turn.action.text for turn in episode.turns)
+
+    scenario = around(*wrappers, scenario=Judged())
+    bots = dict.fromkeys(scenario.agents, lambda *_, **__: _Says("hit opponent_1"))
+    plan = Plan(scenario, dict.fromkeys(scenario.agents, Seat("bot")))
+    episode = asyncio.run(play(plan, behaviours=bots))
+    assert episode.turns[0].action.parsed == "hit opponent_1"
+    assert scenario.measures(episode) == {"hits": 2, "hidden": 0}
+    assert scenario.fault(episode) == (0, "p_1", "hit p_10")
+
+
 def test_names_in_tools_are_hidden_and_a_word_is_no_name() -> None:
     class Words(Scenario):
         """One agent is called as a word of the language."""
