@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -10,7 +11,7 @@ from gem_ma.scenarios.service_desk.watching.ledger import FAULTS
 
 from tests.talks.injected import injected
 from tests.talks.measure import Score, audited, by_injection, found, scores
-from tests.talks.script import talks
+from tests.talks.script import Labelled, talks
 
 
 @lru_cache(maxsize=1)
@@ -56,6 +57,24 @@ def test_a_talk_is_won_or_lost_as_labelled_and_the_side_that_lost_it_is_blamed()
 
 def test_no_clean_talk_has_a_certain_finding() -> None:
     assert {talk.name: found(talk) for talk in talks() if not talk.marks and found(talk)} == {}
+
+
+def test_nothing_is_due_to_a_customer_who_cannot_be_found() -> None:
+    unknown = audited(_talk("due transfer of somebody who cannot be found"))
+    assert unknown.monitor.findings == []
+    assert unknown.blame is not None and unknown.blame.side == "user"
+
+
+def test_a_talk_that_was_cut_may_still_have_come_to_a_due_transfer() -> None:
+    whole = _talk("due transfer forgotten")
+    assert [one.code for one in audited(whole).monitor.findings] == ["TRANSFER"]
+    cut = audited(replace(whole, name="cut", acts=whole.acts[:-1]))
+    assert cut.monitor.findings == []
+    assert cut.blame is not None and cut.blame.side == "assistant"
+
+
+def _talk(name: str) -> Labelled:
+    return next(talk for talk in talks() if talk.name == name)
 
 
 def test_a_finding_has_the_grade_of_its_code() -> None:

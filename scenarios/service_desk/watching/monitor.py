@@ -56,6 +56,7 @@ class Monitor:
     findings: list[Violation] = field(default_factory=list)
     subject: str = ""
     vouched: bool = False  # the identifying data came from the customer
+    unknown: bool = False  # the assistant looked for the customer, and has found nobody yet
     known: Knowledge = field(default_factory=Knowledge)
     read: set[Slot] = field(default_factory=set)
     changed: dict[Slot, set[str]] = field(default_factory=dict)
@@ -140,6 +141,7 @@ class Monitor:
             what = f"handed over, but the task can be served: {spoken(call)}"
             self._find(event, "TRANSFER", True, what)
         if event.failed:
+            self.unknown |= role == FIND and not self.subject
             return
         if role == FIND:
             self._identified(call, event.result)
@@ -163,6 +165,7 @@ class Monitor:
         # A second look-up by the customer's own data puts right one that was guessed.
         if not self.subject or (vouched and not self.vouched):
             self.subject, self.vouched = self.domain.identified(call, result), vouched
+            self.unknown = False
 
     def _authorised(self, event: Event, call: ToolCall) -> None:
         if not self.subject:
@@ -243,7 +246,7 @@ class Monitor:
     # -- the end ----------------------------------------------------------------------------------
 
     def _ends(self, event: Event, desk: Desk) -> None:
-        if what := wrong_end(desk, self.domain):
+        if what := wrong_end(desk, self.domain, unknown=self.unknown):
             self._find(event, "TRANSFER", True, what)
 
     def undone(self, task: Task) -> list[Violation]:
