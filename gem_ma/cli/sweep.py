@@ -15,8 +15,7 @@ from gem_ma.pages.static.paper import alarms_once
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.figures import Record, record_of
 from gem_ma.runs.store import read_summary
-from gem_ma.scores.exams import measured_in
-from gem_ma.scores.figures import first_of, last_of
+from gem_ma.scores.exams import estimate_in, measured_in
 from gem_ma.scores.groups import SUCCESS, interval_text
 from gem_ma.scores.stats import mean_interval
 
@@ -31,21 +30,41 @@ class Sweep(NamedTuple):
 
     def show(self, as_json: bool) -> None:
         """Prints means over seeds of trainings that have ended, and writes their page."""
-        summary = read_summary(self.folders[min(self.folders)], ("after",)) or {}
-        scores = {
-            name: [_record(folder, seed, exam, score) for seed, folder in self.folders.items()]
-            for name, (exam, score) in measured_in(summary["after"]).items()
+        exams = {
+            seed: read_summary(folder, ("before", "after")) or {}
+            for seed, folder in self.folders.items()
         }
-        page = _page(self.path, self.folders, scores)
-        seeds = [*self.folders]
+        # an exam may lack a score: it had no plays, or no views, to measure it on
+        scores: dict[str, tuple[str, str]] = {}
+        for held in exams.values():
+            scores |= measured_in(held["after"])
+        before, after = (
+            {
+                name: [_mean(held[when], *of) for held in exams.values()]
+                for name, of in scores.items()
+            }
+            for when in ("before", "after")
+        )
+        records = {
+            name: [
+                _record(folder, seed, *of)
+                for (seed, folder), mean in zip(self.folders.items(), after[name], strict=True)
+                if mean is not None
+            ]
+            for name, of in scores.items()
+        }
+        page = _page(self.path, self.folders, records)
         if as_json:
-            numbers = {name: [last_of(one).mean for one in held] for name, held in scores.items()}
-            emit_json(
-                {"sweep": str(self.path), "report": str(page), "seeds": seeds, "after": numbers}
-            )
+            told = {"report": str(page), "seeds": [*exams], "after": after}
+            emit_json({"sweep": str(self.path), **told})
             return
-        emit(columns([_row(name, held) for name, held in scores.items()], HEAD))
-        emit(columns([("seeds", ", ".join(map(str, seeds))), ("report", str(page))]))
+        emit(columns([_row(name, before[name], after[name]) for name in scores], HEAD))
+        emit(columns([("seeds", ", ".join(map(str, exams))), ("report", str(page))]))
+
+
+def _mean(exams: Mapping[str, Any], exam: str, score: str) -> float | None:
+    found = estimate_in(exams, exam, score)
+    return found and found["mean"]
 
 
 def _record(path: Path, seed: int, exam: str, score: str) -> Record:
@@ -55,14 +74,19 @@ def _record(path: Path, seed: int, exam: str, score: str) -> Record:
     return record
 
 
-def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
-    before = [first_of(record).mean for record in records]
-    after = [last_of(record).mean for record in records]
-    is_rate = records[0]["score"] == SUCCESS
-    told = interval_text(mean_interval(after, rate=is_rate)._asdict()) if len(after) > 1 else ""
-    start = f"{sum(before) / len(before):.3f}"
-    mean, _, bounds = told.partition(" ")
-    return name, start, mean, bounds, f"{min(after):.3f}", f"{max(after):.3f}"
+def _row(
+    name: str, before: Sequence[float | None], after: Sequence[float | None]
+) -> tuple[str, ...]:
+    """Means over the seeds whose exam has the score, and of how many where not of all."""
+    first, last = ([mean for mean in means if mean is not None] for means in (before, after))
+    start = f"{sum(first) / len(first):.3f}{_of(first, before)}" if first else "n/a"
+    is_rate = name == SUCCESS or name.endswith(f" {SUCCESS}")
+    mean, _, bounds = interval_text(mean_interval(last, rate=is_rate)._asdict()).partition(" ")
+    return name, start, f"{mean}{_of(last, after)}", bounds, f"{min(last):.3f}", f"{max(last):.3f}"
+
+
+def _of(known: Sequence[float], means: Sequence[float | None]) -> str:
+    return "" if len(known) == len(means) else f" of {len(known)}"
 
 
 def _page(path: Path, folders: Mapping[int, Path], scores: Mapping[str, Sequence[Record]]) -> Path:

@@ -89,7 +89,11 @@ def measured_in(exams: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
             found[exam] = ("", exam)
         elif exam.startswith("sampled"):
             world = exam.removeprefix("sampled").strip()
-            listed = [name for name, _ in _scores(held) if name == SUCCESS or _is_of_agent(name)]
+            listed = [
+                name
+                for name, value in _scores(held)
+                if value is not None and (name == SUCCESS or name.startswith(RETURN))
+            ]
             found |= {f"{world} {name}".strip(): (exam, name) for name in listed}
     return found
 

@@ -17,6 +17,7 @@ import pytest
 import gem_ma.cli.paper as paper_command
 from gem_ma import Asked
 from gem_ma.cli.main import main
+from gem_ma.cli.sweep import Sweep
 from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, StoreError
@@ -24,6 +25,7 @@ from gem_ma.kernel.types import Message
 from gem_ma.pages.static.paper import drawn, paper_markdown
 from gem_ma.registry import load
 from gem_ma.runs.figures import cell_path, read_records
+from gem_ma.scores.exams import measured_in
 from gem_ma.scores.figures import (
     against_first,
     best_rates,
@@ -372,6 +374,39 @@ def test_several_seeds_in_one_command(
     }
     assert main([*words, "--seeds", "2", "--processes", "2"]) == 2
     assert "--processes" in capsys.readouterr().err
+
+
+def test_a_score_that_some_exams_lack_is_told_of_the_seeds_that_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "kuhn_table", "train.steps=1", "train.episodes=8", "train.save_every=1"]
+    words += ["evaluate.episodes=4", "--quiet", "--seeds", "2", "--out", "out"]
+    assert main(words) == 0
+    capsys.readouterr()
+    # what an exam has no views, or no plays, to measure
+    for seed, lacking in ((0, ["before", "after"]), (1, ["before"])):
+        file = tmp_path / "out" / f"seed-{seed}" / "summary.json"
+        summary = json.loads(file.read_text("utf-8"))
+        for exam in lacking:
+            del summary[exam]["nash_conv"]
+        file.write_text(json.dumps(summary), "utf-8")
+    last = summary["after"]["nash_conv"]
+    sweep = Sweep(tmp_path / "out", {seed: tmp_path / "out" / f"seed-{seed}" for seed in (0, 1)})
+    sweep.show(as_json=False)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("nash_conv "))
+    assert row.split() == [
+        *("nash_conv", "n/a", f"{last:.3f}", "of", "1"),
+        *("[n/a]", f"{last:.3f}", f"{last:.3f}"),
+    ]
+    sweep.show(as_json=True)
+    assert json.loads(capsys.readouterr().out)["after"]["nash_conv"] == [None, last]
+
+
+def test_means_over_seeds_have_the_returns_of_groups_where_agents_have_no_room() -> None:
+    paid = {f"player_{n}": 1.0 for n in range(9)}
+    exam = {"return": paid, "scores": {"return team red": 1.0, "welfare": 9.0}}
+    assert measured_in({"sampled": exam}) == {"return team red": ("sampled", "return team red")}
 
 
 @pytest.mark.parametrize(
