@@ -64,7 +64,7 @@ class Sweep(NamedTuple):
 
 def _mean(exams: Mapping[str, Any], exam: str, score: str) -> float | None:
     found = estimate_in(exams, exam, score)
-    return found and found["mean"]
+    return None if found is None else found["mean"]
 
 
 def _record(path: Path, seed: int, exam: str, score: str) -> Record:

@@ -28,7 +28,7 @@ from gem_ma.scores.together import Group, is_tie
 ELO = 400 / math.log(10)  # rating points of a factor e in the odds of winning
 # of the fit: in log strength, and at most
 TOLERANCE = 1e-10
-ROUNDS = 10_000
+ROUNDS = 1_000
 DIGITS = 6  # of a rating behind the point
 BLOCK = 1 << 22  # numbers of resamples held at once
 LEAST_PRIOR = 1e-3  # of resamples: one may lack a pair that met, and a fit needs a chain of matches
@@ -184,7 +184,7 @@ def ratings(
 
     `anchor` has 0 points; without one the mean is 0. `prior` tied games are added to every pair
     that met, so that who never lost has a rating. Intervals are percentiles over resampled task
-    keys, each with all of its games. Bradley and Terry 1952; fitted by Hunter 2004, eq. 3.
+    keys, each with all of its games. Bradley and Terry 1952.
 
     >>> def won(n, a, b):
     ...     return Match((f"t/{n}", 0), ("x", "o"), ("a", "b"), (a, b), (False, False))
@@ -217,8 +217,7 @@ def ratings(
         counts = np.zeros((len(draws), *met.shape))
         counts[:, pairs[:, 0], pairs[:, 1]] = draws @ won
         counts += np.where(met, max(prior, LEAST_PRIOR) / 2, 0.0)
-        # 300 rounds: what is left of the error is far below the spread between resamples
-        resampled.append(_points(counts, base, anchor is None, rounds=300))
+        resampled.append(_points(counts, base, anchor is None, fitted / ELO))
     tail = (1 - level) / 2
     low, high = np.quantile(np.concatenate(resampled), (tail, 1 - tail), axis=0)
     result = {}
@@ -308,23 +307,31 @@ def _checked(
     return total, met
 
 
-def _points(won: Floats, base: int, centred: bool, rounds: int = ROUNDS) -> Floats:
-    """Ratings [B, M] of win counts [B, M, M]: s_i <- W_i / sum_j n_ij / (s_i + s_j), until no
-    rating moves."""
-    strength = np.ones(won.shape[:2])
+def _points(won: Floats, base: int, centred: bool, start: Floats | float = 0.0) -> Floats:
+    """Ratings [B, M] of win counts [B, M, M], by Newton's way up the likelihood from `start`, logs
+    of strengths, until no rating moves."""
+    # W_i <- W_i / sum_j n_ij / (s_i + s_j) (Hunter 2004) needs ten thousand rounds where the better
+    # one always wins, or where players meet along a chain
+    logs = np.zeros(won.shape[:2]) + start
     met = won + won.transpose(0, 2, 1)
     wins = won.sum(2)
-    for _ in range(rounds):
-        expected = (met / (strength[:, :, None] + strength[:, None, :])).sum(2)
-        new = wins / expected
-        # only ratios count: without a fixed mean the strengths would drift out of range
-        new /= np.exp(np.log(new).mean(1, keepdims=True))
-        moved = float(np.abs(np.log(new) - np.log(strength)).max())
-        strength = new
-        if moved < TOLERANCE:
+    places = np.arange(logs.shape[1])
+    for _ in range(ROUNDS):
+        chance = 1 / (1 + np.exp(logs[:, None, :] - logs[:, :, None]))
+        bend = -met * chance * (1 - chance)
+        bend[:, places, places] -= bend.sum(2)
+        # a shift of all logs changes no chance: the step has mean 0
+        bend += 1 / len(places)
+        slope = wins - (met * chance).sum(2)
+        step = np.linalg.solve(bend, slope[..., None])[..., 0]
+        # so far that the likelihood rises for sure (F. Bach 2010, Electron. J. Statist. 4)
+        reach = np.ptp(step, axis=1, keepdims=True)
+        logs += step * np.where(
+            reach > TOLERANCE, np.log1p(reach) / np.maximum(reach, TOLERANCE), 1
+        )
+        if float(reach.max()) < TOLERANCE * max(1.0, float(np.abs(logs).max())):
             break
-    # a shift of all logs changes no probability, so the zero is a choice: the mean or the anchor
-    logs = np.log(strength)
+    # the zero is a choice: the mean or the anchor
     return np.asarray(
         ELO * (logs - (logs.mean(1, keepdims=True) if centred else logs[:, base : base + 1]))
     )

@@ -394,7 +394,9 @@ def test_a_score_that_some_exams_lack_is_told_of_the_seeds_that_have_it(
     last = summary["after"]["nash_conv"]
     sweep = Sweep(tmp_path / "out", {seed: tmp_path / "out" / f"seed-{seed}" for seed in (0, 1)})
     sweep.show(as_json=False)
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("nash_conv "))
+    (row,) = (
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("nash_conv ")
+    )
     assert row.split() == [
         *("nash_conv", "n/a", f"{last:.3f}", "of", "1"),
         *("[n/a]", f"{last:.3f}", f"{last:.3f}"),

@@ -101,6 +101,23 @@ def test_an_interval_holds_the_rating_and_narrows_with_more_keys_not_with_repeat
     assert ratings(few) == ratings(few)
 
 
+@pytest.mark.parametrize("opponents", ["the next", "all"])
+def test_an_interval_holds_the_rating_where_few_games_lie_between_the_best_and_the_worst(opponents):
+    names = [f"p{n:02}" for n in range(50 if opponents == "the next" else 12)]
+    reach = 1 if opponents == "the next" else len(names)
+    met = [(a, b) for n, a in enumerate(names) for b in names[n + 1 : n + 1 + reach]]
+    played = [
+        game(a, b, float(n != 0 or reach > 1), n)
+        for a, b in met
+        for n in range(4 if reach == 1 else 100)
+    ]
+    found = ratings(played, prior=0 if reach == 1 else 1, resamples=10)
+    if reach == 1:  # each won three of four against the next
+        apart = found["p00"].points - found["p49"].points
+        assert apart == pytest.approx(49 * 400 * math.log10(3))
+    assert all(one.low <= one.points <= one.high for one in found.values())
+
+
 def test_players_that_no_chain_of_games_compares_are_refused_in_a_sentence():
     with pytest.raises(
         DataError,
