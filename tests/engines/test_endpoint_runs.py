@@ -692,7 +692,7 @@ def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:
                 order.append(f"{name} refused")
                 return
             await asyncio.sleep(0.01)
-            budget.settle(held, Reply(usage=Usage(0, used)), Usage(0, 0), None)
+            budget.settle(held, [Usage(0, used)], None)
             order.append(f"{name} {budget.tokens}")
 
         await asyncio.gather(one("a", 60, 10), one("b", 60, 10), one("c", 60, 50), one("d", 60, 1))
@@ -706,12 +706,33 @@ def test_a_budget_lets_claims_wait_for_others_before_it_refuses() -> None:
 def test_a_failed_request_frees_its_claim_and_an_uncounted_one_keeps_it() -> None:
     async def work() -> Budget:
         budget = Budget(tokens=100)
-        budget.settle(await budget.claim(90, None, 0), None, Usage(0, 0), None)
-        budget.settle(await budget.claim(90, None, 0), Reply("?"), Usage(3, 4), None)
+        budget.settle(await budget.claim(90, None, 0), [], None)
+        budget.settle(await budget.claim(90, None, 0), [Usage(3, 4), Usage()], None)
         return budget
 
     # 90 for want of a count, and 7 that an empty reply took
     assert asyncio.run(work()).tokens == 97
+
+
+@pytest.mark.parametrize("counts", [(7, 3), None])
+def test_each_empty_reply_counts_for_the_budget_also_of_a_request_that_fails(counts: Any) -> None:
+    def script(asked: Asked) -> Any:
+        return status(400) if asked.number == 2 else says("", usage=counts)
+
+    async def work(engine: OpenAI, budget: Budget) -> tuple[int, int]:
+        with pytest.raises(EngineError):
+            await engine.sample(Request("a", (Message("hi"),)))
+        before = budget.tokens
+        await engine.sample(Request("a", (Message("hi"),)))
+        return before, budget.tokens
+
+    budget = Budget(tokens=100_000)
+    with FaultServer(script) as server:
+        engine = OpenAI("m", base_url=server.url, budget=budget)
+        before, after = asyncio.run(work(engine, budget))
+    # two empty replies and a refusal, then three
+    assert before and 2 * after == 5 * before
+    assert counts is None or before == 20
 
 
 def test_usd_without_a_price_is_refused_by_the_budget() -> None:

@@ -319,11 +319,10 @@ class OpenAI:
     async def ping(self) -> Reply:
         """One tiny request, tried few times: shows that address, key and model are right. Raises
         EngineError."""
-        reply, _ = await self.remote.tried(
+        return await self.remote.tried(
             lambda: self._adapted(self._tiny),
             self._read(False),
             self._adapted(self._tiny),
             adapt=self._adapt,
             attempts=3,
         )
-        return reply

@@ -20,13 +20,13 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from gem_ma.kernel.errors import BudgetError, ConfigError
-from gem_ma.kernel.types import Reply, Usage
+from gem_ma.kernel.types import Usage
 from gem_ma.system.env_file import NAME as ENV_FILE
 from gem_ma.system.env_file import NO_SECRET, is_written, variable
 
@@ -410,15 +410,10 @@ class Budget:
         self._claims.append(claim)
         return claim
 
-    def settle(self, claim: Claim, reply: Reply | None, wasted: Usage, price: Price | None) -> None:
-        """Puts what a request did cost in the place of its claim; where a server did not say, the
-        claim stands.
-
-        `wasted`: tokens of attempts that gave no usable reply. `reply` None: the request failed,
-        or cost nothing.
-        """
+    def settle(self, claim: Claim, used: Iterable[Usage], price: Price | None) -> None:
+        """Puts what a request did cost in the place of its claim: `used` is of each reply that
+        came, the empty ones included. Where a server did not say, the claim stands, for each."""
         self._claims.remove(claim)
-        used = [wasted] + ([reply.usage] if reply is not None else [])
         for usage in used:
             if usage.prompt_tokens is None or usage.completion_tokens is None:
                 self.tokens += claim.tokens

@@ -36,7 +36,7 @@ class Tries:
     empty: int = 0  # replies without text or call
     spent_s: float = 0.0
     failed: list[Attempt] = field(default_factory=list)
-    wasted: Usage = Usage(0, 0)  # of attempts without a usable reply
+    wasted: list[Usage] = field(default_factory=list)  # of attempts without a usable reply
     keep: bool = False  # it may go over a connection that is kept
 
     def strays(self, fault: Fault) -> bool:
@@ -59,15 +59,8 @@ class Tries:
         self.empty += 1
         if self.empty >= EMPTY_TRIES or self.count >= self.most:
             return False
-        self.wasted = _sum(self.wasted, reply.usage)
+        self.wasted.append(reply.usage)
         return True
-
-
-def _sum(first: Usage, other: Usage) -> Usage:
-    return Usage(
-        (first.prompt_tokens or 0) + (other.prompt_tokens or 0),
-        (first.completion_tokens or 0) + (other.completion_tokens or 0),
-    )
 
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
@@ -165,16 +158,16 @@ class Remote:
         """A reply out of the budget: `prompt` tokens are read and up to `most` sampled; see
         `tried`. Raises BudgetError where they do not fit."""
         if self.budget is None:
-            return (await self.tried(body, read, probe, adapt=adapt))[0]
+            return await self.tried(body, read, probe, adapt=adapt)
         claim = await self.budget.claim(prompt + most, self.price, prompt)
-        # what is settled where the request is cancelled
-        reply = None
-        wasted = Usage(0, 0)
+        # what is settled where the request fails or is cancelled
+        used: list[Usage] = []
         try:
-            reply, wasted = await self.tried(body, read, probe, adapt=adapt)
+            reply = await self.tried(body, read, probe, adapt=adapt, wasted=used)
+            used.append(reply.usage)
             return reply
         finally:
-            self.budget.settle(claim, reply, wasted, self.price)
+            self.budget.settle(claim, used, self.price)
 
     async def tried(
         self,
@@ -186,8 +179,9 @@ class Remote:
         attempts: int | None = None,
         path: str | None = None,
         decoding: Callable[[bytes, str], Body] = decode,
-    ) -> tuple[Reply, Usage]:
-        """(the reply, what attempts without a usable one did cost).
+        wasted: list[Usage] | None = None,
+    ) -> Reply:
+        """The reply; `wasted` gets what each empty one before it did cost.
 
         `body` is asked for before every try; `adapt` tells whether it changed what will be sent,
         so that a refused option is left out. `probe` is a tiny body that shows whether the
@@ -199,6 +193,7 @@ class Remote:
         client = await self.client()
         # what samples nothing may change the server, and is never sent twice for a connection
         tries = Tries(most, client.answered, keep=path is None)
+        tries.wasted = [] if wasted is None else wasted
 
         def reading(content: bytes, kind: str) -> Reply:
             # before anything is cut from it, which would leave half a key
@@ -221,11 +216,11 @@ class Remote:
             if isinstance(got, Reply):
                 # the same object where nothing failed: a copy costs
                 failed = tuple(tries.failed)
-                return (replace(got, attempts=failed) if failed else got), tries.wasted
+                return replace(got, attempts=failed) if failed else got
             if got.kind in ENDS:  # an answer of a kind: the play goes on with it
                 self._tell_once(got)
                 failed = (*tries.failed, got.attempt())
-                return Reply(finish=got.kind, attempts=failed, usage=Usage(0, 0)), tries.wasted
+                return Reply(finish=got.kind, attempts=failed, usage=Usage(0, 0))
             if sent is not None and adapt(got, sent):
                 # What was sent was wrong, not the server: this try does not count.
                 tries.failed.append(Attempt("adapted", got.status, 0.0, got.detail))

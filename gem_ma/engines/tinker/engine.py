@@ -189,13 +189,13 @@ class Tinker(Served):
         if self.budget is None:
             return await self.clients.draw(sampler, prompt, how, seed, self.ends)
         claim = await self.budget.claim(len(prompt) + room, self.price, len(prompt))
-        reply = None
+        used: list[Usage] = []
         try:
             drawn = await self.clients.draw(sampler, prompt, how, seed, self.ends)
-            reply = Reply(usage=Usage(len(prompt), len(drawn.ids)))
+            used.append(Usage(len(prompt), len(drawn.ids)))
             return drawn
         finally:
-            self.budget.settle(claim, reply, Usage(0, 0), self.price)
+            self.budget.settle(claim, used, self.price)
 
     async def draw(self, prompt: tuple[int, ...], how: Sampling, seed: int) -> Drawn | None:
         """Samples after a prompt, published or not; None where it does not fit."""

@@ -285,7 +285,7 @@ class Server:
         read = partial(read_completion, prompt=prompt)
         tiny = self._tiny()
         if attempts is not None:
-            return (await self.remote.tried(body, read, tiny, attempts=attempts))[0]
+            return await self.remote.tried(body, read, tiny, attempts=attempts)
         return await self.remote.paid(len(prompt), int(body()["max_tokens"]), body, read, tiny)
 
     def _body(self, wanted: Draw) -> Body:
