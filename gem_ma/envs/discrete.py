@@ -10,6 +10,7 @@ every turn always stands at the same place. A word that was never met is none.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,11 +20,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from gem_ma.envs.gym import ChatGym, gym_env
+from gem_ma.envs.gym import ChatGym, TextGym, gym_env
 from gem_ma.envs.others import seated
+from gem_ma.envs.session import Session
 from gem_ma.kernel.errors import ActionError, ConfigError
-from gem_ma.kernel.scenario import Game, Scenario
-from gem_ma.registry import task_of
+from gem_ma.kernel.scenario import Scenario
 
 EXPLORED = 64  # games that are played first
 WINDOW = 128  # words; a longer transcript loses its oldest
@@ -49,6 +50,8 @@ class DiscreteGym(gymnasium.Env[NDArray[np.float32], int]):
     ) -> None:
         """`encode` makes the vector of an observation of `chat`, in place of the words. Raises
         ConfigError where the agent is asked for free text, or is never asked."""
+        if isinstance(chat, TextGym):
+            raise ConfigError("discrete: its environment of texts has obs='chat'; leave obs out")
         self.chat = chat
         self.agent = chat.agent
         self.metadata = chat.metadata
@@ -57,7 +60,7 @@ class DiscreteGym(gymnasium.Env[NDArray[np.float32], int]):
         words: Sequence[str] = ()
         # where both are named nothing is left to find, also where others are asked for free text
         if actions is None or encode is None:
-            offered, words = _explored(chat.scenario, chat.agent, explore)
+            offered, words = _explored(chat._session, chat.agent, explore)
         self.actions = tuple(actions if actions is not None else offered)
         self.words = {word: place for place, word in enumerate(words)}
         self.window = window
@@ -154,30 +157,32 @@ def discrete(
     return DiscreteGym(chat, actions=actions, window=window, explore=explore, encode=encode)
 
 
-def _explored(scenario: Scenario, agent: str, games: int) -> tuple[list[str], list[str]]:
+def _explored(session: Session, agent: str, games: int) -> tuple[list[str], list[str]]:
     """The legal strings that an agent was offered in random games, and the words that it met, both
     in order. Raises ConfigError where it was asked for free text, or never."""
+    # its tasks and limits, and none of its plays
+    session = copy.copy(session)
+    session.game = None
     offered: set[str] = set()
     words: set[str] = set()
     for seed in range(games):
         rng = random.Random(f"explore/{seed}")
-        tasks = scenario.tasks("train")
-        game = Game(scenario, task_of(scenario, f"train/{seed % len(tasks)}"), seed)
+        game = session.reset(seed, None)
         while game.pending:
             acts = {}
             for name, asked in game.pending.items():
                 if asked.legal is None:
                     raise ConfigError(
-                        f"{scenario.id}: {name!r} is asked for free text, and has no numbered"
+                        f"{session.name}: {name!r} is asked for free text, and has no numbered"
                         " actions; use gym_env, and obs='text' for plain texts"
                     )
                 acts[name] = rng.choice(asked.legal)
                 offered |= set(asked.legal) if name == agent else set()
-            game.send(acts)
+            session.commit(acts)
         words |= {word for message in game.view(agent) for word in message.text.split()}
-        game.close()
+        session.close()
     if not offered:
-        raise ConfigError(f"{scenario.id}: {agent!r} was never asked in {games} games")
+        raise ConfigError(f"{session.name}: {agent!r} was never asked in {games} games")
     return sorted(offered, key=_natural), sorted(words)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from gem_ma.envs.gym import ChatGym, gym_env
 from gem_ma.envs.others import seated
 from gem_ma.kernel.errors import ActionError, ConfigError
+from gem_ma.kernel.types import Action
 
 HISTORIES = ("", "concat", "concat_with_action")
 # the word of GEM's ids -> our scenario
@@ -96,8 +97,8 @@ class Env:
         return self._text(seen), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._actions.append(action)
         seen, reward, terminated, truncated, info = self._env.step(action)
+        self._actions.append(action)
         return self._text(seen), reward, terminated, truncated, info
 
     def sample_random_action(self) -> str:
@@ -186,10 +187,17 @@ class VectorEnv:
             raise ActionError(f"step takes a list of actions, or {{0: ACTION}}; got {actions!r}")
         named = actions if isinstance(actions, Mapping) else dict(enumerate(actions))
         # before any of them moves: a refused step changes nothing
-        for number in named:
+        for number, action in named.items():
             if number not in range(self.num_envs):
                 known = f"they are 0 to {self.num_envs - 1}"
                 raise ActionError(f"no environment is {number!r}; {known}")
+            if not isinstance(action, (str, Action)):
+                kind = type(action).__name__
+                raise ActionError(f"environment {number}: an action is a text; got {kind}")
+        if len(named) < self.num_envs and not isinstance(actions, Mapping):
+            raise ActionError(
+                f"{len(named)} actions for {self.num_envs} environments; {{0: ACTION}} steps some"
+            )
         rows = []
         for number, action in named.items():
             text, reward, terminated, truncated, info = self.envs[number].step(action)

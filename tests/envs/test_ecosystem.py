@@ -231,4 +231,43 @@ def test_a_step_that_is_refused_moves_no_environment() -> None:
     many.reset()
     with pytest.raises(ActionError, match="no environment is 7; they are 0 to 1"):
         many.step({0: "5", 7: "5"})
+    for odd in (["3", None], ["3"]):
+        with pytest.raises(ActionError, match="environment"):
+            many.step(odd)
     assert [env._env.game.step for env in many.envs] == [0, 0]
+
+
+class _Endless(gem_ma.Scenario):
+    """A walk that its limit alone ends, over tasks of one split."""
+
+    agents = ("walker",)
+    chance = False
+    limits = gem_ma.Limits(max_steps=3)
+
+    def tasks(self, split: str) -> Any:
+        return ("red", "blue") if split == "test" else ()
+
+    def play(self, rng: Any, task: Any) -> Any:
+        while True:
+            yield gem_ma.Ask({"walker": f"to {task}"}, legal=("left", "right"))
+
+
+def test_what_is_explored_are_the_tasks_and_limits_that_are_played() -> None:
+    env = gem_ma.discrete(_Endless, split="test")
+    assert {"red", "blue"} <= set(env.words) and env.reset(seed=0)[0].any()
+    env.step(0), env.step(1)
+    assert env.step(1)[3]
+    running = gem_ma.gym_env(_Endless, agent="walker", split="test", task="red")
+    running.reset(seed=0)
+    assert "blue" not in gem_ma.discrete(running).words
+    assert not running.step("left")[3]  # exploring has not touched its play
+    with pytest.raises(ConfigError, match="leave obs out"):
+        gem_ma.discrete(gem_ma.gym_env("guess_number", agent="player", obs="text"))
+
+
+def test_a_refused_step_of_the_gem_loop_leaves_a_play_that_can_be_copied() -> None:
+    env = gym_like.make("guess_number")
+    env.reset(seed=1)
+    with pytest.raises(ActionError):
+        env.step(None)  # type: ignore[arg-type]
+    assert env.spawn(same_state=True).step("3")[0] == env.step("3")[0]
