@@ -5,7 +5,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -199,21 +199,22 @@ class Config(Settings):
 NO_DEFAULT = object()  # of a key that must be written, or that no section has
 
 
-def default_of(key: str) -> Any:
-    """What holds where a config does not name this dotted key, as a JSON value; else `NO_DEFAULT`.
-    Of a key that went it is the value that asked for nothing.
+def default_of(key: str | Sequence[str]) -> Any:
+    """What holds where a config does not name this key (dotted, or as its names), as a JSON value;
+    else `NO_DEFAULT`. Of a key that went it is the value that asked for nothing.
 
     >>> default_of("train.loss.clip"), default_of("agents.buyer.policy")
     (0.2, None)
     >>> default_of("policies.main.model") is NO_DEFAULT
     True
     """
+    names = key.split(".") if isinstance(key, str) else key
     for removed in REMOVED:
-        if removed.key == key:
+        if removed.key == ".".join(names):
             return removed.off[0]
     section: type[BaseModel] | None = Config
     default: Any = NO_DEFAULT
-    parts = iter(key.split("."))
+    parts = iter(names)
     for part in parts:
         field = section.model_fields.get(part) if section is not None else None
         if field is None:

@@ -71,3 +71,16 @@ def test_a_setting_that_changes_results_names_another_folder(change: str) -> Non
 )
 def test_what_must_be_written_and_what_no_section_has_has_no_default(key: str) -> None:
     assert default_of(key) is NO_DEFAULT
+
+
+def test_a_policy_with_a_dot_in_its_name_is_a_policy_as_any_other() -> None:
+    def named(policy: str, **options: Any) -> dict[str, Any]:
+        return {"policies": {policy: {"model": "openai/x", **options}}}
+
+    free: dict[str, Any] = {"concurrency": 3, "price": {"input": 1}, "base_url": "http://x/v1"}
+    for policy in ("main", "gpt-4.1"):
+        assert result_digest(named(policy, **free)) == result_digest(named(policy))
+        assert changed_keys(named(policy), named(policy, **free)) == []
+        body = {"extra_body": {"price": 2}}  # goes to the server
+        assert result_digest(named(policy, **body)) != result_digest(named(policy))
+        assert changed_keys(named(policy), named(policy, temperature=0.5))

@@ -52,6 +52,7 @@ RISES = frozenset({"train.steps"})
 # numbers of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 GROWS = re.compile(r"(scenario|scenarios\.[^.]+)\.tasks")
 CHANGES_SHOWN = 5  # in a message
+Names = tuple[str, ...]  # of a setting and of the sections that it stands in
 
 
 def result_digest(resolved: Mapping[str, Any]) -> str:
@@ -68,8 +69,8 @@ def result_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
     grows = may_grow(resolved)
     return {
         key: value
-        for key, value in _flat(plain(resolved)).items()
-        if not _is_free(key) and not (grows and GROWS.fullmatch(key))
+        for path, value in _flat(plain(resolved)).items()
+        if not _is_free(path) and not (GROWS.fullmatch(key := ".".join(path)) and grows)
     }
 
 
@@ -102,20 +103,30 @@ def run_path(stem: str, resolved: Mapping[str, Any], root: Path = Path("runs")) 
     return Path(root) / f"{name}-{result_digest(resolved)}"
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> leaf. Lists are leaves; an empty section is one too."""
+def _flat(value: Any, above: Names = ()) -> dict[Names, Any]:
+    """Path -> leaf. Lists are leaves; an empty section is one too."""
     if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
+        return {above: value}
+    flat: dict[Names, Any] = {}
     for key, item in value.items():
-        flat.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
+        flat.update(_flat(item, (*above, str(key))))
     return flat
 
 
-def _is_free(key: str) -> bool:
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {".".join(path): leaf for path, leaf in _flat(dict(settings)).items()}
+
+
+def _is_free(path: Names) -> bool:
+    # name by name: that of a policy may hold a dot, as gpt-4.1
     return any(
-        re.match(re.escape(free).replace(r"\*", "[^.]+") + r"(\.|$)", key) for free in FREE_KEYS
+        len(free) <= len(path) and all(map(_fits, free, path))
+        for free in (key.split(".") for key in FREE_KEYS)
     )
+
+
+def _fits(free: str, name: str) -> bool:
+    return free in ("*", name)
 
 
 def settings_digest(resolved: Mapping[str, Any]) -> str:
@@ -129,8 +140,8 @@ def resumed_changes(
 ) -> dict[str, list[Any]]:
     """Dotted key -> [before, after] of the settings that are `allowed` to change, and do. Fewer
     tasks change nothing: the run keeps what it has."""
-    before = _flat(dict(old))
-    after = _flat(dict(new))
+    before = _dotted(old)
+    after = _dotted(new)
     differ = {
         key: [before.get(key), after.get(key)]
         for key in allowed
@@ -143,8 +154,8 @@ def resumed_changes(
 
 def rising(keys: Iterable[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Those of the keys whose values may change so."""
-    before = _flat(dict(old))
-    after = _flat(dict(new))
+    before = _dotted(old)
+    after = _dotted(new)
     return tuple(
         key
         for key in keys
@@ -203,28 +214,31 @@ def changed_keys(
 
     before = _flat(old)
     after = _flat(new)
-    for key in before.keys() ^ after.keys():
-        if (default := default_of(key)) is not NO_DEFAULT:
-            (after if key in before else before)[key] = default
+    for path in before.keys() ^ after.keys():
+        if (default := default_of(path)) is not NO_DEFAULT:
+            (after if path in before else before)[path] = default
     differ = {
-        key
-        for key in before.keys() | after.keys()
-        if before.get(key, NO_DEFAULT) != after.get(key, NO_DEFAULT)
+        path
+        for path in before.keys() | after.keys()
+        if before.get(path, NO_DEFAULT) != after.get(path, NO_DEFAULT)
     }
     # asked last: most keys are equal, and the patterns cost
-    differ = {key for key in differ if not _is_free(key) and key not in allowed}
+    differ = {path for path in differ if not _is_free(path) and ".".join(path) not in allowed}
     # what is played comes first: it explains the rest most often
-    named = sorted(differ, key=lambda key: (not key.startswith("scenario."), key))[
+    named = sorted(differ, key=lambda path: (path[0] != "scenario", path))[
         : CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None
     ]
-    told = [f"{key} (was {_short(before, key)}, now {_short(after, key)})" for key in named]
+    told = [
+        f"{'.'.join(path)} (was {_short(before, path)}, now {_short(after, path)})"
+        for path in named
+    ]
     return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
 
 
-def _short(values: Mapping[str, Any], key: str) -> str:
-    if key not in values:
+def _short(values: Mapping[Names, Any], path: Names) -> str:
+    if path not in values:
         return "absent"
-    return _cut(json.dumps(values[key], ensure_ascii=False))
+    return _cut(json.dumps(values[path], ensure_ascii=False))
 
 
 def _cut(text: str, width: int = 60) -> str:
