@@ -196,7 +196,7 @@ def _listed(folder: Path) -> dict[str, Any]:
         "run": str(folder),
         "created": str(manifest.get("created") or ""),
         "scenario": named,
-        "episodes": _count(folder),
+        "episodes": _count(folder, summary),
         "cast": cast,
         "models": models,
         "score": _score(summary),
@@ -306,8 +306,11 @@ def _score(summary: Mapping[str, Any]) -> dict[str, float]:
     return {"success": known["success"]} if "success" in known else known
 
 
-def _count(folder: Path) -> int:
-    """How many lines the record has, by its index where that fits."""
+def _count(folder: Path, summary: Mapping[str, Any]) -> int:
+    """How many plays a summary that stands is of, in which one that was tried again is one; of a
+    training, or without a summary, how many lines the record has, by its index where that fits."""
+    if type(summary.get("planned")) is int and type(played := summary.get("episodes")) is int:
+        return played
     found = read_stamp(folder)
     if found is not None and fits(found[0], folder):
         return found[0].rows
