@@ -10,6 +10,7 @@ from typing import Any
 
 from gem_ma import registry
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
+from gem_ma.config.document import in_quotes
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import nearest
@@ -66,7 +67,7 @@ def played_run(run: str, what: str) -> Path:
         trained = (read_summary(path) or {}).get("models")
         models = trained if isinstance(trained, dict) else {}
         words = [
-            quote(f"policies.{name}.model={model['engine']}/{path}/{model['path']}")
+            quote(f"policies.{in_quotes(name)}.model={model['engine']}/{path}/{model['path']}")
             for name, model in models.items()
         ]
         # before its end a training has no models to play

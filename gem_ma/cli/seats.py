@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma import registry
+from gem_ma.config.document import in_quotes
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import near
 from gem_ma.system.options import signature
@@ -91,7 +92,7 @@ def _address_overrides(
                 f" of its own with --{agent} ENGINE/NAME"
             )
         by_policy[policy] = url
-    return [f"policies.{name}.base_url={url}" for name, url in by_policy.items()]
+    return [f"policies.{in_quotes(name)}.base_url={url}" for name, url in by_policy.items()]
 
 
 def _engine_of(model: str) -> Any:
@@ -145,15 +146,16 @@ def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: st
     agent = next((a for a in (name, name.replace("-", "_")) if a in seats), None)
     if agent is None:
         raise click.UsageError(_unknown(name, [*seats]))
+    key = f"agents.{in_quotes(agent)}"
     engine, slash, _ = who.partition("/")
     is_model = engine in registry.catalog("engines") and (slash or who == "human")
     if not is_model:
-        return f"agents.{agent}={who}"
+        return f"{key}={who}"
     model = who if slash else f"{who}/me"
     # a seat that a model has already keeps how it asks that model
     if seats[agent].policy is not None:
-        return f"agents.{agent}.model={model}"
-    return f"agents.{agent}={json.dumps({'model': model, **_behaviour(config, agent, model)})}"
+        return f"{key}.model={model}"
+    return f"{key}={json.dumps({'model': model, **_behaviour(config, agent, model)})}"
 
 
 def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:

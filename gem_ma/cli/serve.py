@@ -21,6 +21,7 @@ from gem_ma.cli.terminal import (
     quiet_option,
 )
 from gem_ma.cli.train import learn
+from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.store import run_path
@@ -78,7 +79,7 @@ def command(
     # a program in place of the behaviour, whose options nobody reads then; the run's digest knows
     extra = [
         word
-        for seat in seats
+        for seat in map(in_quotes, seats)
         for word in (f"agents.{seat}.behaviour=program", f"agents.{seat}.options={{}}")
     ]
     extra += [f"{key}={value}" for key, value in changes.items() if value is not None]

@@ -81,6 +81,37 @@ def dotted(path: Keys) -> str:
     return "".join(parts).lstrip(".") if parts else ""
 
 
+def in_quotes(name: str) -> str:
+    """A name as it may stand in the key of an override, whatever is in it.
+
+    >>> in_quotes("ann"), in_quotes("Ann B.")
+    ('ann', '"Ann B."')
+    """
+    return f'"{name}"' if {".", "="} & set(name) else name
+
+
+def parted(override: str) -> tuple[tuple[str, ...], str | None]:
+    """The names in the key of an override, and its value; None where it has none. A name in double
+    quotes may hold dots and equals signs.
+
+    >>> parted('agents."Ann B.".policy=main'), parted("run.seed")
+    ((('agents', 'Ann B.', 'policy'), 'main'), (('run', 'seed'), None))
+    """
+    names = [""]
+    is_open = False
+    for place, letter in enumerate(override := override.lstrip()):
+        if letter == '"':
+            is_open = not is_open
+        elif is_open or letter not in ".=":
+            names[-1] += letter
+        elif letter == ".":
+            names.append("")
+        else:
+            names[-1] = names[-1].rstrip()
+            return tuple(names), override[place + 1 :]
+    return tuple(names), None
+
+
 def refuse(faults: Iterable[Fault], first: str = "") -> None:
     """Raises one ConfigError with a line for each of the first faults, those of the file `first`
     before others; does nothing where there is none."""

@@ -37,6 +37,7 @@ from gem_ma.config.document import (
     Keys,
     Place,
     dotted,
+    parted,
     read,
     refuse,
     write,
@@ -312,15 +313,16 @@ def _finish(document: Document, path: Path | None) -> Config | None:
 
 
 def _refuse_twice(overrides: Sequence[str]) -> None:
-    typed: set[str] = set()
-    above: set[str] = set()  # sections of which a part was typed
+    typed: set[Keys] = set()
+    above: set[Keys] = set()  # sections of which a part was typed
     for override in overrides:
-        key = override.partition("=")[0].strip()
-        if key in typed or key in above:
-            raise ConfigError(f"{COMMAND_LINE}: {key}: typed twice; keep one of the two values")
-        typed.add(key)
-        names = key.split(".")
-        above.update(".".join(names[:depth]) for depth in range(1, len(names)))
+        keys, _ = parted(override)
+        if keys in typed or keys in above:
+            raise ConfigError(
+                f"{COMMAND_LINE}: {dotted(keys)}: typed twice; keep one of the two values"
+            )
+        typed.add(keys)
+        above.update(keys[:depth] for depth in range(1, len(keys)))
 
 
 def _override_all(document: Document, overrides: Sequence[str]) -> None:
@@ -359,13 +361,11 @@ def _needs_spelling(document: Document, keys: Keys) -> bool:
 
 def _override(document: Document, override: str) -> tuple[Keys, Document | None]:
     """The keys and the value of one override, None after adding a fault."""
-    key, equals, text = override.partition("=")
+    keys, text = parted(override)
     place = Place(COMMAND_LINE)
-    # so that a name with a dot cannot be typed; such names are set in the file
-    keys = tuple(key.strip().split("."))
-    if not equals or not all(keys):
+    if text is None or not all(keys):
         # a shell parts a value at its blanks
-        rest = "" if equals or len(keys) > 1 else "; what holds a blank wants quotes"
+        rest = "" if text is not None or len(keys) > 1 else "; what holds a blank wants quotes"
         document.faults.append(
             Fault(place, (), f"an override is dotted.key=value; got {override!r}{rest}")
         )

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_ma.config.check import single
+from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan, play_many
@@ -64,7 +65,7 @@ def with_person(
     config = load(source, words).without_training().config
     # baselines are for scores, and nobody waits for them after a game
     chosen = ["run.baselines=false", f"run.seed={seed}", *_tasks(config, words, plays, seed)]
-    return load(source, (*words, *chosen, f"agents.{agent}=human")).without_training()
+    return load(source, (*words, *chosen, f"agents.{in_quotes(agent)}=human")).without_training()
 
 
 def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gem_ma.runs.store import list_runs
 from tests.command_line import SLOWLY, environment, gem_ma, signalled
 
 CONFIG = (
@@ -142,6 +143,8 @@ def test_failed_episodes_cost_the_exit_code_and_stand_beside_the_score(folder: P
     again = gem_ma("resume", "out", "--retry-failed", cwd=folder, REPAIRED="1")
     assert again.returncode == 0 and "12 ok / 0 failed / 0 excluded" in again.stdout
     assert len(lines(folder / "out" / "episodes.jsonl")) == 12 + failed
+    # a play that was tried again is one, in the list of all runs too
+    assert [run["episodes"] for run in list_runs(folder)] == [12]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
@@ -313,3 +316,32 @@ def test_a_wrong_option_of_a_behaviour_is_told_before_a_run_folder_is_made(tmp_p
         )
         assert found.returncode == 2 and "did you mean 'faithful'" in found.stderr, found.stderr
     assert not (tmp_path / "runs").exists()
+
+
+DOTTED = """
+from gem_ma import Ask, Scenario
+
+class Dotted(Scenario):
+    agents = ("Ann B.", "b=c")
+
+    def play(self, rng, task):
+        yield Ask(dict.fromkeys(self.agents, "yes or no?"), ("yes", "no"))
+"""
+
+
+def test_names_with_dots_and_equals_signs_are_seated_wherever_an_agent_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "dotted.py").write_text(DOTTED)
+    seats = ("--Ann B.", "first_legal", 'agents."b=c".behaviour=silent')
+    done = gem_ma("run", "dotted.py", *seats, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    row = lines(tmp_path / "run" / "episodes.jsonl")[0]
+    texts = {turn["agent"]: turn["action"].get("text", "") for turn in row["turns"]}  # type: ignore
+    assert texts == {"Ann B.": "yes", "b=c": ""}
+    twice = gem_ma("run", "dotted.py", *seats, 'agents."b=c"=silent', cwd=tmp_path)
+    assert twice.returncode == 2 and "typed twice" in twice.stderr
+    # nobody is at a terminal here, but the seat is found
+    for name in ("Ann B.", "b=c"):
+        played = gem_ma("play", "dotted.py", "--as", name, cwd=tmp_path)
+        assert played.returncode == 2 and "needs a terminal" in played.stderr, played.stderr

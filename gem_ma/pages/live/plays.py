@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from gem_ma import registry
+from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.driver.rollout import Plan, play
@@ -175,7 +176,7 @@ class Plays:
                 raise ConfigError(f"no other agent is called {other!r}")
             check_player(other, plays)
         # overrides: only names that were checked stand in them
-        words = [f"agents.{other}={plays}" for other, plays in who.items()]
+        words = [f"agents.{in_quotes(other)}={plays}" for other, plays in who.items()]
         seed = _seed(wish["seed"])
         with _making(name):
             loaded = with_person(name, words, agent, seed=seed)
