@@ -32,11 +32,11 @@ class Tries:
 
     most: int
     answered: int  # responses of the client when it began
+    wasted: list[Usage]  # of attempts without a usable reply
     count: int = 0
     empty: int = 0  # replies without text or call
     spent_s: float = 0.0
     failed: list[Attempt] = field(default_factory=list)
-    wasted: list[Usage] = field(default_factory=list)  # of attempts without a usable reply
     keep: bool = False  # it may go over a connection that is kept
 
     def strays(self, fault: Fault) -> bool:
@@ -184,16 +184,14 @@ class Remote:
         """The reply; `wasted` gets what each empty one before it did cost.
 
         `body` is asked for before every try; `adapt` tells whether it changed what will be sent,
-        so that a refused option is left out. `probe` is a tiny body that shows whether the
-        server is there at all. Raises EngineError where this request failed, EndpointError where
-        all would.
+        so that a refused option is left out. `probe`, a tiny body, shows whether the server is
+        there. Raises EngineError where this request failed, EndpointError where all would.
         """
         patience = self.endpoint
         most = patience.attempts if attempts is None else min(patience.attempts, attempts)
         client = await self.client()
         # what samples nothing may change the server, and is never sent twice for a connection
-        tries = Tries(most, client.answered, keep=path is None)
-        tries.wasted = [] if wasted is None else wasted
+        tries = Tries(most, client.answered, [] if wasted is None else wasted, keep=path is None)
 
         def reading(content: bytes, kind: str) -> Reply:
             # before anything is cut from it, which would leave half a key
