@@ -26,6 +26,7 @@ from gem_ma.kernel.scenario import Game, Scenario
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.registry import task_of
 from gem_ma.scores.stats import skewed_t
+from gem_ma.scores.together import apart
 
 Result = TypeVar("Result")
 
@@ -237,7 +238,7 @@ class Pair(NamedTuple):
             return 0.0
         if self.done is None or self.other is None or self.failed:
             return None
-        return self.share * (self.done.returns()[agent] - self.other.returns()[agent])
+        return self.share * apart(self.other.returns()[agent], self.done.returns()[agent])
 
     @property
     def plays(self) -> list[Episode]:

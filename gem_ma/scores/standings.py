@@ -17,7 +17,7 @@ from gem_ma.kernel.errors import DataError
 from gem_ma.scores.groups import ONE_PLAY, Id, finite
 from gem_ma.scores.populations import alpha_rank, nash_average
 from gem_ma.scores.ratings import ratings
-from gem_ma.scores.stats import mean_interval
+from gem_ma.scores.stats import apart, mean_interval
 from gem_ma.scores.tournaments import matches_of
 
 Names = tuple[str, ...]
@@ -62,7 +62,7 @@ def standings(
     table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
     rated = _rated(list(seats), returns, copied)
     players = _players(names, table, rated, method)
-    worth = _told(mean_interval((paid[0] - paid[1]).mean((0, 1))), copied)
+    worth = _told(mean_interval(apart(paid[1], paid[0]).mean((0, 1))), copied)
     found["seats"] = {"agents": list(seats), **worth}
     means = (paid[0] + paid[1])[:, order] / 2
     # all alike: the rules fix what both are paid, as in a game of two sides
@@ -79,7 +79,7 @@ def _cross_play(shared: NDArray[Any]) -> dict[str, NDArray[Any]]:
     is_self = np.eye(len(shared), dtype=bool)
     alone = shared[is_self].mean(0)
     others = shared[~is_self].mean(0)
-    return {"self": alone, "cross": others, "gap": alone - others}
+    return {"self": alone, "cross": others, "gap": apart(others, alone)}
 
 
 def _told(estimate: Any, copied: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from gem_ma.scores.groups import (
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
 from gem_ma.scores.rows import PlayRow, last_attempts
-from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, repeated
+from gem_ma.scores.together import EQUALITY, MOST_RETURNS, SPREAD, WON, apart, repeated
 
 # -- plays that two runs have in common ------------------------------------------------------------
 
@@ -92,7 +92,7 @@ def paired_difference(
 def one_difference(pairs: Sequence[tuple[tuple[Any, ...], float, float]]) -> dict[str, Any]:
     """The same of two cells whose plays are copies of one each: a difference that nothing tests."""
     _, before, after = pairs[0]
-    return {**NO_PAIR, "difference": after - before, "method": ONE_PLAY, "tasks": 1}
+    return {**NO_PAIR, "difference": apart(before, after), "method": ONE_PLAY, "tasks": 1}
 
 
 def units_of(keys: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -56,7 +56,7 @@ class Group(msgspec.Struct, array_like=True, gc=False, frozen=True):
         paid = [returns[place] for place in members]
         # parts first: a sum of numbers that are finite may not be
         mean = math.fsum(value / count for value in paid)
-        spread = math.hypot(*(value - mean for value in paid)) / math.sqrt(count)
+        spread = math.hypot(*(apart(mean, value) for value in paid)) / math.sqrt(count)
         return cls(named, mean, spread)
 
     @property
@@ -135,6 +135,11 @@ def is_tie(mean: float, other: float) -> bool:
     (True, False)
     """
     return math.isclose(mean, other, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def apart(first: float, second: float) -> float:
+    """Second less first, 0 where that is rounding."""
+    return 0.0 if is_tie(first, second) else second - first
 
 
 def together(returns: Mapping[str, float]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from gem_ma.scores.groups import ONE_PLAY, Id, finite
 from gem_ma.scores.ratings import ELO, Match, points, ratings
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.stats import mean_interval
-from gem_ma.scores.together import is_tie
+from gem_ma.scores.together import apart, is_tie
 
 # of openskill's PlackettLuce, so that its numbers can be laid beside ours
 MU = 25.0
@@ -284,4 +284,4 @@ def halves(
     player: Mapping[Id, float], opponent: Mapping[Id, float]
 ) -> list[tuple[tuple[str, int], float]]:
     """(task and seed, what the first half of the seats is paid more) of each play of a cell."""
-    return [(play[:2], player[play] - opponent[play]) for play in player if play in opponent]
+    return [(play[:2], apart(opponent[play], player[play])) for play in player if play in opponent]

@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_ma.kernel.episode import End
 from gem_ma.scores.comparison import difference_of
+from gem_ma.scores.forked import Pair
 from gem_ma.scores.groups import finite, interval_text
+from gem_ma.scores.standings import standings
 from gem_ma.scores.stats import (
     clustered_wilson,
     holm,
@@ -29,7 +33,9 @@ from gem_ma.scores.stats import (
     t_quantile,
     wilson,
 )
-from gem_ma.scores.tournaments import gap_of
+from gem_ma.scores.studies import one_difference
+from gem_ma.scores.together import Group
+from gem_ma.scores.tournaments import gap_of, halves
 
 
 @pytest.mark.parametrize(
@@ -349,6 +355,28 @@ def test_paired_weighs_tasks_alike_and_is_antisymmetric() -> None:
         pytest.approx(-there.high),
         pytest.approx(-there.low),
     ) and back.p == there.p
+
+
+def test_what_rounding_leaves_is_no_difference() -> None:
+    """The same payments in another order: .1 + .2 + .3 is not .3 + .2 + .1 in floats."""
+    first, second = [0.1 + 0.2 + 0.3] * 8, [0.3 + 0.2 + 0.1] * 8
+    assert first != second
+    found = paired(first, second, range(8))
+    assert (found.difference, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+    assert Group.of([0, 1], [first[0], second[0]]).spread == 0.0
+    play = ("test/0", 7, 0)
+    assert one_difference([((play,), first[0], second[0])])["difference"] == 0.0
+    assert halves({play: first[0]}, {play: second[0]}) == [(play[:2], 0.0)]
+    done, other = (
+        SimpleNamespace(returns=lambda paid=paid: {"a": paid[0]}, end=End.TERMINATED)
+        for paid in (first, second)
+    )
+    assert Pair(done, other).apart("a") == 0.0  # type: ignore[arg-type]
+    seats = {"x": ("left", "right"), "o": ("left", "right")}
+    table = np.array([[1.0, 2.0], [2.0, 3.0]])[:, :, None] * 0.1 + np.arange(5) / 3
+    told = standings(seats, [table, table + 1e-16 * np.arange(5)], {}, copied=False)
+    assert [told["cross_play"]["gap"][key] for key in ("mean", "low", "high")] == [0.0] * 3
+    assert told["seats"]["mean"] == 0.0
 
 
 def test_sign_flip_agrees_with_all_flips_by_hand() -> None:
