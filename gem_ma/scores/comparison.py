@@ -25,7 +25,7 @@ from gem_ma.scores.studies import (
     one_difference,
     paired_difference,
 )
-from gem_ma.scores.together import WON, is_of_group, shown
+from gem_ma.scores.together import WON, apart, is_of_group, shown
 
 PAIRED_BY = ("task", "seed")
 SURE = 0.05  # an adjusted p below is called a difference
@@ -56,7 +56,7 @@ def compare_cells(
     names = [name for name in known if name in scores] if scores else few(known, measures)
     shared = {name: _pairs(first, second, name) for name in names}
     flips = _flips(shared[SUCCESS] if SUCCESS in shared else _pairs(first, second, SUCCESS))
-    moved = {name for name, pairs in shared.items() if any(a != b for _, a, b in pairs)}
+    moved = {name for name, pairs in shared.items() if any(apart(a, b) for _, a, b in pairs)}
     main = {name for name in names if name.startswith(MAIN) and name not in measures}
     # scores that the user names belong to one question, hence to one family
     families = {name: name in main or bool(scores) for name in names}

@@ -11,6 +11,8 @@ import pytest
 
 from gem_ma import config
 from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.engines.base import Policy
+from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
@@ -114,6 +116,18 @@ def test_a_score_that_is_no_number_is_no_best(measure):
     for number, score in enumerate([nothing, 2.0, nothing, 2.0, nothing]):
         best.examined(Step(number, scores={measure: score}))
     assert best.exam == {"step": 1.0, "score": 2.0}
+
+
+def test_an_agent_may_have_a_dot_in_its_name_and_an_exam_may_lack_a_measure():
+    best = Best("sampled.return.x.4", {}, None)
+    best.examined(Step(0, scores={"sampled": {"return": {"x.4": 2.0}}}))
+    assert best.exam == {"step": 0.0, "score": 2.0}
+    best = Best("sampled.scores.a/b", {"main": Policy("main", Table(policy="main"))}, None)
+    assert best.summary()["best"]["models"] == {}
+    found = [{"a/b": 1.0}, {}, {"a/b": None}, {"a/b": 3.0}]
+    for number, scores in enumerate(found):
+        best.examined(Step(number, scores={"sampled": {"ok": 2, "scores": scores}}))
+    assert best.exam == {"step": 3.0, "score": 3.0}
 
 
 def test_an_exam_whose_plays_all_failed_is_no_best():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
@@ -149,13 +149,13 @@ class Best(Attendant):
                 write_model(self.folder, f"{name}.best", policy.core)
 
     def _score(self, scores: Mapping[str, Any]) -> float | None:
-        """None where every play of the exam failed: that says nothing of the weights."""
-        value: Any = scores
-        for word in self.measure.split("."):
-            value = value.get(word) if isinstance(value, Mapping) else None
-            if isinstance(value, Mapping) and value.get("ok") == 0:
-                return None
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        """None where every play of the exam failed, which says nothing of the weights, and where
+        this exam lacks what another one had: not every play has each measure."""
+        of = (one for key, one in scores.items() if self.measure.startswith(f"{key}."))
+        if any(isinstance(one, Mapping) and one.get("ok") == 0 for one in of):
+            return None
+        value = dict(_numbers(scores)).get(self.measure)
+        if value is None and not self.exam:
             exams = [key for key in scores if key.startswith(("sampled", "greedy"))]
             # of a game without success, or of one agent's, there is none
             known = [f"{key}.success" for key in exams if scores[key]["success"] is not None]
@@ -166,12 +166,13 @@ class Best(Attendant):
                 f"train.checkpoints.best: exams of this run have no score {self.measure!r}; such as"
                 f" {', '.join(known)}"
             )
-        return float(value)
+        return value
 
     def summary(self) -> Mapping[str, Any]:
         """Its step and score, and where the weights lie."""
         names = [n for n, policy in self.policies.items() if isinstance(policy.core, Weighs)]
-        models = {name: f"models/{name}.best" for name in names}
+        # none where no exam had the score
+        models = {name: f"models/{name}.best" for name in names if self.exam}
         return {"best": {"measure": self.measure, **self.exam, "models": models}}
 
     def state(self) -> Mapping[str, Any]:
@@ -179,6 +180,16 @@ class Best(Attendant):
 
     def load(self, state: Any) -> None:
         self.exam = dict(state)
+
+
+def _numbers(scores: Mapping[str, Any], begin: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of these exams, by the words that lead to it: what is called there may have dots
+    of its own."""
+    for word, value in scores.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{begin}{word}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield f"{begin}{word}", float(value)
 
 
 class Curriculum(Attendant):
