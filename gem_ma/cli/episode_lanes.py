@@ -122,7 +122,7 @@ class Lanes:
         acts: list[str] = []
         if turn.action.text or not turn.action.tool_calls:
             acts += [self._cut(turn.action.text) or "(said nothing)"]
-        if turn.legal is not None and turn.action.parsed is None:
+        if turn.illegal:
             acts += ["(none of the legal moves)"]
         for call in turn.action.tool_calls:
             if isinstance(call, ToolCall):

@@ -179,12 +179,8 @@ class Session:
             # again
             game.send(actions)
             for turn in game.turns[-len(actions) :]:
-                action = turn.action
                 self.turns[turn.agent] += 1
-                # a tool call in place of a move is not an illegal one
-                self.illegal[turn.agent] = (
-                    turn.legal is not None and action.parsed is None and not action.tool_calls
-                )
+                self.illegal[turn.agent] = turn.illegal
             self._settle(game)
         except ScenarioError as error:
             self.failure = error

@@ -51,7 +51,7 @@ def _turn(turn: Any) -> str:
         # one that could not be read has its text and a reason
         arguments = getattr(call, "arguments", None)
         acts.append(f"{call.name} {_cut(str(arguments))}" if arguments is not None else call.text)
-    if turn.legal is not None and turn.action.parsed is None:
+    if turn.illegal:
         acts.append("(none of the legal moves)")
     text = escape("\n".join(acts) or "(said nothing)")
     return f'{_seen(turn.observed)}<div style="{_ACT_STYLE}">{text}</div>'

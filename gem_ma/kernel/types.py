@@ -382,6 +382,15 @@ class Turn:
     action: Action
     replies: tuple[Reply, ...] = ()  # every model call of this act; () for a bot
 
+    @property
+    def illegal(self) -> bool:
+        """It names none of its legal strings, and calls none of the tools that were offered."""
+        if self.legal is None or self.action.parsed is not None:
+            return False
+        offered = {tool.name for tool in self.tools}
+        calls = self.action.tool_calls
+        return not any(isinstance(call, ToolCall) and call.name in offered for call in calls)
+
 
 def spoken(agent: str, action: Action) -> Message:
     """An agent's own action as it stands in its transcript."""

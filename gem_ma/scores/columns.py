@@ -156,7 +156,7 @@ def _count(counts: AgentCounts, turn: Turn) -> None:
     counts.turns += 1
     if turn.legal is not None:  # the others name no legal strings
         counts.closed += 1
-        counts.illegal += action.parsed is None
+        counts.illegal += turn.illegal
     if action.tool_calls:
         counts.calls += len(action.tool_calls)
         counts.malformed += sum(isinstance(call, Malformed) for call in action.tool_calls)
@@ -457,7 +457,7 @@ COLUMNS = (
     Column(
         "illegal",
         "illegal",
-        "Share of an agent's closed choices in which it named no legal string.",
+        "Share of an agent's closed choices in which it named no legal string and called no tool.",
         _share("illegal", "closed"),
         _percent,
         of="agent",

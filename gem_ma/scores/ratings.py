@@ -69,11 +69,7 @@ def games(
         if not episode.end.scored:
             continue
         paid = episode.returns()
-        fouled = {
-            turn.agent
-            for turn in episode.turns
-            if turn.legal is not None and turn.action.parsed is None
-        }
+        fouled = {turn.agent for turn in episode.turns if turn.illegal}
         sides: dict[str, list[str]] = {}
         for agent in episode.cast:
             # who has no team is one of its own, which no team's name can be

@@ -14,7 +14,17 @@ import pytest
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
-from gem_ma.kernel.types import Action, Attempt, Malformed, Message, Reply, ToolCall, Turn, Usage
+from gem_ma.kernel.types import (
+    Action,
+    Attempt,
+    Malformed,
+    Message,
+    Reply,
+    Tool,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from gem_ma.scores.groups import ONE_PLAY, Kinds, interval_text
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.rows import baseline_rows, table
@@ -165,9 +175,14 @@ def test_illegal_and_malformed_shares_are_by_agent() -> None:
         episode(2, turns=(*episode(2).turns, open_turn)),
         episode(3),
     ]
+    # a call of a tool that is offered is no illegal move; one of another tool is none of either
+    used = replace(open_turn, agent="a", legal=("x",), tools=(Tool("f", "", {}),))
+    assert not used.illegal and replace(used, tools=()).illegal
+    assert replace(used, action=Action("", calls[1:2])).illegal
+    played[3] = episode(3, turns=(used,))
     summary = summarise(played)
     assert summary["illegal"] == {"a": 0.25, "b": None}
-    assert summary["malformed"] == {"a": None, "b": 0.25}
+    assert summary["malformed"] == {"a": 0.25, "b": 0.25}
     assert dict(table(summary))["illegal a"] == "25.0 %"
 
 

@@ -131,7 +131,12 @@ def _turn(turn: Turn, media: Media) -> dict[str, Any]:
         "legal": [cut(choice) for choice in turn.legal[:20]] if turn.legal is not None else None,
         "parsed": None if turn.action.parsed is None else cut(turn.action.parsed),
         # of a play with many agents most would be empty
-        **_filled(calls=_calls(turn.action.tool_calls), shortened=shortened, replies=replies),
+        **_filled(
+            calls=_calls(turn.action.tool_calls),
+            shortened=shortened,
+            replies=replies,
+            illegal=turn.illegal,
+        ),
     }
 
 

@@ -77,8 +77,7 @@ def measures_of(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, An
         "success": mean(judged),
         "turns": mean([len(episode.turns) for episode in scored]),
         "invalid": {
-            agent: mean([turn.action.parsed is None for turn in turns])
-            for agent, turns in asked.items()
+            agent: mean([turn.illegal for turn in turns]) for agent, turns in asked.items()
         },
     }
     # where the seating is always the same, the return of an agent is that of its player already

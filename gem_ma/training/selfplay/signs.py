@@ -70,7 +70,7 @@ def health(
 
 def _unreadable(turn: Turn) -> bool:
     malformed = any(isinstance(call, Malformed) for call in turn.action.tool_calls)
-    return malformed or (turn.legal is not None and turn.action.parsed is None)
+    return malformed or turn.illegal
 
 
 def _sampled(episodes: Sequence[Episode], policy: str) -> list[tuple[Turn, Reply]]:

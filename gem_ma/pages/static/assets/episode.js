@@ -11,7 +11,7 @@ function acted(episode, turn, kind, name) {
   if (marks.length) { box.classList.add("marked"); box.dataset.marked = String(turn.step); }
   box.prepend(make("span", "speaker", name), ...marks.map((one) => make("div", "bad", one.mark)));
   if (!turn.text && !turn.calls) box.append(make("div", "hint", "(said nothing)"));
-  if (turn.legal && turn.parsed === null) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
+  if (turn.illegal) box.append(make("div", "bad", "named none of: " + turn.legal.join(", ")));
   if (turn.shortened) box.append(make("div", "bad", turn.shortened + " bytes were cut off by run.max_said"));
   const chips = [turn.parsed !== null && turn.parsed !== turn.text && "read as " + turn.parsed, ...((turn.replies || []).length > 1 ? [] : (turn.replies || []).map(replyLine))];
   const line = chips.filter(Boolean).join(" \u00b7 ");
