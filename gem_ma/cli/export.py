@@ -21,6 +21,7 @@ from gem_ma.runs.export.writing import Wish, export, has_images
 from gem_ma.runs.run import Played
 from gem_ma.runs.store import is_study, read_manifest, since_compared
 from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.listing import seats_in
 from gem_ma.runs.stored import open_record
 from gem_ma.scores.sides import flat_rows
 from gem_ma.system.files import damage, read_json
@@ -137,7 +138,7 @@ def _plays(
     """Writes the plays of a run; `chosen`: which of them, and the scenario that judges."""
     only, scenario = chosen
     record = open_record(path, progress_line, scenario)
-    seated = sorted(read_resolved(path).get("agents") or {})
+    seated = sorted({agent for _, agent, _ in seats_in(read_resolved(path))})
     is_listed = bool(seated) and "*" not in "".join(seated)  # a pattern may mean any agent
     # a play without the named agent is not a fault of the record
     if is_listed and (strange := [name for name in agents if name not in seated]):

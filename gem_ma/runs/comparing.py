@@ -9,8 +9,7 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import names_code
-from gem_ma.runs.store import read_episodes, read_manifest, rows_by
-from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store import read_episodes, read_manifest, read_settings, rows_by
 from gem_ma.runs.store.names import changed_keys
 from gem_ma.runs.store.used import scenario_versions
 from gem_ma.runs.stored import Say, open_record
@@ -66,7 +65,7 @@ def compared(
             f"{second}: it has no play in common with {first}: no task with the same seed; play"
             " both with the same scenario and the same run.seed"
         )
-    settings = changed_keys(read_resolved(first), read_resolved(second))
+    settings = changed_keys(read_settings(first), read_settings(second))
     return {"a": str(first), "b": str(second), "settings": settings, **comparison}
 
 
@@ -86,8 +85,11 @@ def judged_cell(path: Path, judge: Judge, *, anew: bool = False) -> Cell:
 
 def world_of(path: Path) -> str:
     """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
-    resolved = read_resolved(path)
-    scenario = resolved.get("scenarios") or resolved.get("scenario") or {}
-    # how many tasks were asked for changes none of them
-    same = {key: value for key, value in dict(scenario).items() if key != "tasks"}
+    settings = read_settings(path)
+    worlds = settings.get("scenarios") or {"": settings.get("scenario") or {}}
+    same = {
+        # how many tasks were asked for changes none of them, and neither does who plays
+        name: {key: value for key, value in dict(world).items() if key not in ("tasks", "agents")}
+        for name, world in worlds.items()
+    }
     return json.dumps(same, sort_keys=True, default=str)

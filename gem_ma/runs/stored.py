@@ -20,13 +20,13 @@ from gem_ma.runs.store import (
     older_summary,
     read_episodes,
     read_manifest,
+    read_settings,
     read_summary,
     read_verdicts,
     rows_by,
     standing_summary,
 )
-from gem_ma.runs.store.lines import is_as_written, read_places, read_resolved
-from gem_ma.runs.store.names import with_changes
+from gem_ma.runs.store.lines import is_as_written, read_places
 from gem_ma.runs.store.used import changed_data, changed_rules, differing
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.judge import Judge, repeating
@@ -215,9 +215,7 @@ def recorded_config(path: Path) -> Config:
     """The config of a run as resolved.yaml and the manifest have it; nothing that it names is
     looked up. Raises StoreError."""
     try:
-        return Config.model_validate(
-            with_changes(read_resolved(path), read_manifest(path).get("resumed"))
-        )
+        return Config.model_validate(read_settings(path))
     except ValidationError as error:
         # the first is enough: nobody has typed this file
         fault = error.errors(include_url=False)[0]

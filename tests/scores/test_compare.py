@@ -213,6 +213,37 @@ def test_two_runs_are_compared_and_the_flips_can_be_opened(
     assert printed(capsys, "compare", "a", "e")["pairs"] == 6
 
 
+SEVERAL = """
+scenarios:
+  d: {id: dilemma, tasks: 2}
+  g: {id: guess_number, tasks: 2, agents: {player: random_legal}}
+agents: {player_0: random_legal, player_1: random_legal}
+run: {baselines: false}
+"""
+
+
+def test_more_tasks_and_other_seats_of_one_scenario_of_several_are_no_other_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "several.yaml").write_text(SEVERAL)
+    seat = "scenarios.d.agents.player_1=first_legal"
+    for name, *typed in (("a",), ("b", seat), ("a", "scenarios.d.tasks=3")):
+        assert main(["run", "several.yaml", *typed, "--out", f"runs/{name}", "--quiet"]) == 0
+    result = printed(capsys, "compare", "a", "b")
+    assert result["same_tasks"] and result["pairs"] == 4 and result["only_a"] == 1
+    # the run that went on with more tasks has them now
+    more = next(line for line in result["settings"] if "tasks" in line)
+    assert more == "scenarios.d.tasks (was 3, now 2)"
+    # who plays is told by scenario, and may be named
+    listed = {run["name"]: run["cast"] for run in printed(capsys, "list", "runs")}
+    both = {"player_0": "random_legal", "player_1": "random_legal", "g player": "random_legal"}
+    assert listed == {"a": both, "b": {**both, "d player_1": "first_legal"}}
+    assert "d player_1: first_legal" in (tmp_path / "runs/b/report.html").read_text()
+    typed = ["export", "b", "--to", "messages", "--agent", "player", "-o", "talk"]
+    assert printed(capsys, *typed)["rows"] == 2
+
+
 def test_a_run_of_failed_plays_is_not_said_to_have_other_tasks(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

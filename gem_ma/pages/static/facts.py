@@ -17,6 +17,7 @@ from typing import Any
 from gem_ma.config.document import write
 from gem_ma.pages.static.page import Html, render, text
 from gem_ma.runs.store import read_tags
+from gem_ma.runs.store.listing import seats_in
 from gem_ma.scores.columns import COLUMNS, Column
 
 Facts = Mapping[str, Any]
@@ -99,7 +100,8 @@ def _played(manifest: Facts, resolved: Facts, summary: Facts) -> Iterator[tuple[
     )
     yield "episodes", _episodes(resolved, summary)
     yield "data", _data(_mapping(manifest, "data"))
-    yield "cast", _lines(_cast(_mapping(resolved, "agents")))
+    seats = {f"{world} {agent}".lstrip(): seat for world, agent, seat in seats_in(resolved)}
+    yield "cast", _lines(_cast(seats))
     weights = _mapping(manifest, "models")
     policies = _mapping(resolved, "policies")
     yield (

@@ -26,7 +26,7 @@ from gem_ma.runs.store import (
     read_episodes,
     read_manifest,
     read_media,
-    read_resolved,
+    read_settings,
     read_summary,
     rows_by,
     standing_summary,
@@ -390,7 +390,7 @@ def manifest(path: Path) -> dict[str, Any]:
 
 def resolved(path: Path) -> dict[str, Any]:
     try:
-        return read_resolved(path)
+        return read_settings(path)
     except GemMaError:  # damaged, or of a newer version: the page tells less
         return {}
 

@@ -24,9 +24,9 @@ from gem_ma.engines.models.model_folder import may_be_on_hub
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.runs.export.writing import whole_or_not
-from gem_ma.runs.store import read_manifest, read_resolved, read_summary
+from gem_ma.runs.store import read_manifest, read_resolved, read_settings, read_summary
 from gem_ma.runs.store.manifest import EDITED
-from gem_ma.runs.store.names import settings_digest, with_changes
+from gem_ma.runs.store.names import settings_digest
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.runs.stored import recorded_config
 from gem_ma.scores.exams import exam_rows
@@ -181,8 +181,7 @@ def _card(trained: Trained, how: str, dtype: str, part: Path, name: str) -> Iter
     yield "\n## Digests\n"
     yield from _table(("", "SHA-256"), [*_digests(trained, part)])
     yield "\n## Config\n\nAll settings of the run, those that it did not name included.\n"
-    manifest = trained.manifest
-    text = write(with_changes(read_resolved(trained.run), manifest.get("resumed"))).rstrip()
+    text = write(read_settings(trained.run)).rstrip()
     # longer than any in the text, which is somebody's
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     yield f"{fence}yaml\n{text}\n{fence}"

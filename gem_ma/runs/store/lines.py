@@ -30,6 +30,7 @@ from gem_ma.runs.store.index import (
     read_stamp,
 )
 from gem_ma.runs.store.index import NAME as INDEX
+from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.scores.rows import Head, Kind, line_digest
@@ -495,6 +496,12 @@ def _quick(line: bytes) -> Any:
         return _QUICK.decode(line.decode())  # of bytes json.loads would guess an encoding
     except (ValueError, RecursionError) as error:
         raise StoreError(f"not JSON: {error}") from None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings that a run has now: resolved.yaml with what resumes have changed, such as more
+    tasks. Raises StoreError."""
+    return with_changes(read_resolved(path), read_manifest(path).get("resumed"))
 
 
 def read_resolved(path: Path) -> dict[str, Any]:

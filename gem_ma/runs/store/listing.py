@@ -255,10 +255,18 @@ def _entries(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
     return {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
 
 
+def seats_in(resolved: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The seats of a run: which scenario of several has it for itself ("" for all), agent, seat."""
+    blocks = {"": resolved, **_entries(resolved, "scenarios")}
+    for world, block in blocks.items():
+        for agent, seat in _entries(block, "agents").items():
+            yield world, agent, seat
+
+
 def _cast(resolved: Any) -> dict[str, str]:
     return {
-        agent: str(seat.get("policy") or seat.get("behaviour") or "")
-        for agent, seat in _entries(resolved, "agents").items()
+        f"{world} {agent}".lstrip(): str(seat.get("policy") or seat.get("behaviour") or "")
+        for world, agent, seat in seats_in(resolved)
     }
 
 
