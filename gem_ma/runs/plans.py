@@ -267,6 +267,15 @@ def evaluation_plans(config: Config, scenario: Scenario) -> Iterator[Plan]:
     return iter(Plans(config, scenario))
 
 
+def exam_tasks(config: Config, scenario: Scenario) -> list[str]:
+    """`<split>/<index>` of the tasks that an exam asks in turn: those that `scenario:` names."""
+    split = config.only.split
+    chosen = config.only.tasks
+    known = len(scenario.tasks(split))
+    tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
+    return [f"{split}/{task}" for task in tasks]
+
+
 def count(config: Config, scenario: Scenario) -> int:
     """How many plans there are."""
     return len(_starts(config, scenario)) * config.run.episodes_per_task

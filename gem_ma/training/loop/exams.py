@@ -15,7 +15,8 @@ from gem_ma.engines.capabilities import Exact
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.plans import cast_of
+from gem_ma.registry import task_of
+from gem_ma.runs.plans import cast_of, exam_tasks
 from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.exams import exam_cell, scores_in
 from gem_ma.scores.exploitability import (
@@ -41,16 +42,13 @@ def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
     """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
     and following, from each side under `swap`. They lie below 2^62, all others above, so no exam
     can ask what was trained on."""
-    split = config.only.split
-    chosen = config.only.tasks
-    known = len(scenario.tasks(split))
-    tasks = chosen if isinstance(chosen, list) else range(min(chosen or known, known))
+    tasks = exam_tasks(config, scenario)
     sides = seatings(config)
     # rounded up; the last start may lack a side, so that an exam has exactly `episodes` plays
     starts = range(-(-config.evaluate.episodes // len(sides)))
     plans = []
     for n in starts:
-        task = f"{split}/{tasks[n % len(tasks)]}"
+        task = tasks[n % len(tasks)]
         plan = plan_of(config, scenario, cast_of(config), task, config.evaluate.seed + n)
         plans += [replace(plan, cast=cast, repeat=side) for side, cast in enumerate(sides)]
     return plans[: config.evaluate.episodes]
@@ -339,11 +337,12 @@ def _exact(
     casts = [
         {agent: seat.policy or "" for agent, seat in cast.items()} for cast in seatings(config)
     ]
+    tasks = [task_of(scenario, task) for task in exam_tasks(config, scenario)]
     try:
-        scores = _exploited(scenario, casts, strategies)
+        scores = _exploited(scenario, casts, strategies, tasks)
         if means:
             # a policy without an average plays its last weights beside the averages of others
-            averaged = _exploited(scenario, casts, {**strategies, **means})
+            averaged = _exploited(scenario, casts, {**strategies, **means}, tasks)
             for key in ("nash_conv", "exploitability"):
                 scores[f"{key}_averaged"] = averaged[key]
     except ConfigError:  # chance that cannot be listed, or too large a game: no exact score
@@ -355,10 +354,11 @@ def _exploited(
     scenario: Scenario,
     casts: Sequence[Mapping[str, str]],  # agent -> policy, for each way to seat them
     strategies: Mapping[str, Strategy],
+    tasks: Sequence[Any],
 ) -> dict[str, float]:
     """How far these strategies are from an equilibrium: the mean over the ways to seat them."""
     seated = [{agent: strategies[name] for agent, name in cast.items()} for cast in casts]
-    results = [exploitability(scenario, each) for each in seated]
+    results = [exploitability(scenario, each, tasks) for each in seated]
     scores = {
         "nash_conv": _over(result.nash_conv for result in results),
         "exploitability": _over(result.exploitability for result in results),

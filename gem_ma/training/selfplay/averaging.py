@@ -18,6 +18,8 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.small.table import Table, view_key
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
+from gem_ma.registry import task_of
+from gem_ma.runs.plans import exam_tasks
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import Decision, ScoresTexts, Strategy, TokenStrategy, decisions
 from gem_ma.training.loop.step import Attendant, Step
@@ -131,7 +133,8 @@ class Averages(Attendant):
         names = [name for name in learned if isinstance(learners.get(name), ScoresTexts)]
         if names and exact(config, scenario):
             try:
-                listed = decisions(scenario, max_nodes=NODES)
+                tasks = [task_of(scenario, task) for task in exam_tasks(config, scenario)]
+                listed = decisions(scenario, tasks, max_nodes=NODES)
             except ConfigError:  # chance that cannot be listed, open questions, or too large a game
                 return
             if len(listed) <= DECISIONS:
