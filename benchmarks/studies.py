@@ -245,9 +245,9 @@ def _reviewed(seed: int, world: str, knows: str, slips: float) -> Numbers:
             for name, seat in team.items()
         }
         with tempfile.TemporaryDirectory() as folder:
-            quiet = (f"run.seed={seed}", "run.baselines=false", wrapped)
+            quiet = (f"run.seed={seed}", "run.baselines=false", wrapped, "scenario.split=train")
             run = gem_ma.run(
-                world, [*quiet, f"agents={json.dumps(seats)}"], n=10, out=Path(folder, "run")
+                world, [*quiet, f"agents={json.dumps(seats)}"], n=100, out=Path(folder, "run")
             )
             plays = list(run.episodes())
         worth[present] = fmean(play.returns()["proposer"] for play in plays)
