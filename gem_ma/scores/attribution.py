@@ -114,8 +114,9 @@ async def turn_values(
     """The value of every turn, or of an agent's, to the agent itself: K = `plays` pairs each.
 
     `instead`: a behaviour that acts there in place of the agent's own (None: its own, drawn once
-    more). `tries` bounds the deals that `given="view"` looks at for a pair; a turn for which fewer
-    than two plays showed the agent what it had seen has no value.
+    more). `tries`: so many deals are looked at for each pair of `given="view"`, in the mean, before a
+    turn is given up; one for which fewer than two plays showed the agent what it had seen has no
+    value.
     """
     if plays < 2:
         raise ConfigError(f"a value with an interval takes 2 or more plays a turn; got {plays}")
@@ -260,7 +261,8 @@ async def _seen_values(
     pairs: list[list[Pair]] = [[] for _ in turns]
     openings = Openings(forks, agent, views[0])
     for number in range(tries * plays):
-        short = [len(found) < plays for found in pairs]
+        # a turn whose next pair takes longer than `tries` deals in the mean is given up, alone
+        short = [len(found) < plays and number < tries * (len(found) + 1) for found in pairs]
         if not any(short):
             break
         seed = forks.seed("deal", agent, number)

@@ -282,6 +282,37 @@ def test_an_agent_without_a_turn_has_no_values() -> None:
         assert asyncio.run(attribution.turn_values(alone, given=given, agent="bob")) == []
 
 
+class Dawn(Scenario):
+    """An agent is told one of two things, and then something that hardly ever comes again."""
+
+    agents = ("ann",)
+    ends_within = 2
+
+    def play(self, rng: random.Random, task: Any) -> Any:
+        yield Ask({"ann": rng.choice("ab")})
+        yield Ask({"ann": str(rng.random())})
+        yield Reward({"ann": 1.0})
+
+
+def test_a_turn_whose_view_does_not_come_again_is_given_up_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forks = forks_of(Dawn(), {"ann": often(1.0)}, 0)
+    dealt = attribution._dealt_anew
+    seeds = []
+
+    async def counted(*args: Any) -> Any:
+        seeds.append(args[-1])
+        return await dealt(*args)
+
+    monkeypatch.setattr(attribution, "_dealt_anew", counted)
+    first, second = asyncio.run(attribution.turn_values(forks, plays=20, given="view", tries=30))
+    assert (first.value.pairs, second.value.pairs, second.value.mean) == (20, 0, None)
+    # half of the deals begin alike: some forty for the first turn, and none for the second
+    # beyond the thirtieth
+    assert len(seeds) < 60
+
+
 def test_what_breaks_off_in_another_deal_is_counted() -> None:
     # a play that goes round: its first player acts twice
     plays = (forks_of(KUHN, KUHN_PLAYERS, seed) for seed in range(99))
