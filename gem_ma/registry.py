@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from gem_ma.kernel.episode import Episode
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.errors import ConfigError, GemMaError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import near
 from gem_ma.system.import_folders import search_folder
@@ -100,7 +100,20 @@ def known(kind: str, name: str) -> bool:
 
 
 def load(kind: str, name: str) -> Any:
-    """The class or factory behind a name. Raises ConfigError with the nearest names."""
+    """The class or factory behind a name. Raises ConfigError with the nearest names, or for code of
+    a user that raises while it is imported."""
+    try:
+        return _loaded(kind, name)
+    except GemMaError:
+        raise
+    except Exception as error:
+        if not names_code(name):  # of what is installed the error says itself what is missing
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{KINDS[kind]} {name!r} cannot be imported: {told}") from error
+
+
+def _loaded(kind: str, name: str) -> Any:
     if not isinstance(name, str):
         raise ConfigError(f"the name of a {KINDS[kind]} is a text; got {name!r}")
     if kind == "scenarios" and (adapter := adapter_of(name)) is not None:

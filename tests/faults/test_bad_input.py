@@ -332,3 +332,17 @@ def test_a_module_that_does_not_hold_a_scenario(tmp_path: Path, source: str, sai
     )
     (tmp_path / "raising.py").write_text("1 / 0\n")
     one_line(gem_ma("run", source, cwd=tmp_path), 2, said)
+
+
+@pytest.mark.parametrize("module", ["raising.py", "raising:Quiz", "lacking.py"])
+@pytest.mark.parametrize(
+    "words", [("new", "config", "mine", "--scenario"), ("new", "model", "mine", "--scenario")]
+)
+def test_code_of_a_user_that_raises_while_it_is_imported_is_no_bug_of_ours(
+    tmp_path: Path, module: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "raising.py").write_text("1 / 0\n")
+    (tmp_path / "lacking.py").write_text("import nothing_that_is_there\n")
+    raised = "ZeroDivisionError" if "raising" in module else "ModuleNotFoundError"
+    done = gem_ma(*words, module, cwd=tmp_path)
+    one_line(done, 2, f"scenario {module!r} cannot be imported: {raised}: ")
