@@ -94,7 +94,10 @@ def by_agent(value: Any, agents: Mapping[str, Any]) -> Mapping[str, Any]:
 def fault(action: Action, legal: Sequence[str] | None, tools: Sequence[Any] | None) -> str:
     """What an agent is told that must try again; "" for an answer that the rules can read."""
     calls = action.tool_calls
-    if any(isinstance(call, ToolCall) for call in calls) or action.parsed is not None:
+    called = {call.name for call in calls if isinstance(call, ToolCall)}
+    # beside a choice a call stands for a move only where its tool is there
+    known = called if legal is None else called & {tool.name for tool in tools or ()}
+    if known or action.parsed is not None:
         return ""
     if legal is not None:
         more = " ..." if len(legal) > LISTED else ""

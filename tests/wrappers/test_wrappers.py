@@ -119,6 +119,9 @@ def test_a_call_that_cannot_be_read_is_tried_again_and_one_that_can_is_not() -> 
     game.send({"p_1": Action("", (ToolCall("1", "look", {}),))})
     assert game.over and "look" in game.view("p_1")[-1].text
     assert over(scenario, {"p_1": "a word"}).over  # free text is for the rules to judge
+    # of a tool that nobody has it is none of the legal strings
+    call = Action("", (ToolCall("1", "look", {}),))
+    assert list(over(around("retry"), {"p_1": call, "p_10": "hit p_1"}).pending) == ["p_1"]
 
 
 @pytest.mark.parametrize(
