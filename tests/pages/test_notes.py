@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import gem_ma
 from gem_ma.pages.live.site import Site
 from gem_ma.pages.static.report import write_report
 from tests.browser import Browser
@@ -183,3 +184,18 @@ def test_what_changes_on_the_disk_is_there_when_the_page_is_loaded_again(runs: P
     assert site.answer("/run/one", {}).status == 404
     (runs / "two").rename(runs / "one")
     assert stub(site)["note"] == "" and len(site.runs[runs / "one"].index.entries) == 5
+
+
+def test_a_fork_of_one_scenario_of_several_is_called_after_it(tmp_path: Path) -> None:
+    config = tmp_path / "several.yaml"
+    config.write_text(
+        "scenarios: {k: {id: kuhn_poker, tasks: 1}, d: {id: dilemma, tasks: 1}}\n"
+        "agents: {player_0: first_legal, player_1: first_legal}\nrun: {baselines: false}\n"
+    )
+    run = gem_ma.run(str(config), out=tmp_path / "runs/one")
+    for played in run.episodes():
+        turn = played.turns[0]
+        wish = {"key": "~".join(map(str, played.id)), "who": {}, "text": turn.action.text}
+        wish |= {"step": turn.step, "agent": turn.agent}
+        forked = Site(tmp_path / "runs").change("/run/one/fork", wish)
+        assert json.loads(forked.body)["id"].startswith(f"{played.world}/test/0 · fork ")

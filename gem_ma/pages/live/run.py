@@ -197,7 +197,7 @@ class Run:
         stub = _stub(entry, ["fork"], {}, {"error": played.error})
         came = kinds_of(played.end, success)
         beside = {"of": key_of(*fork.of), "step": fork.step, "agent": fork.agent, "came": came}
-        named = {"id": f"{played.task} · {name}", "task": name, "fork": beside}
+        named = {"id": f"{played.id[0]} · {name}", "task": name, "fork": beside}
         return self.noted({**stub, **named})
 
     def annotate(self, wish: Mapping[str, Any]) -> dict[str, Any]:
