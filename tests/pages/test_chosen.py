@@ -322,6 +322,8 @@ RESOLVED = {
             "policy": "main",
             "options": {"gate": "audit"},
             "policies": {"judge": "other"},
+            "tools": ["python", {"search": {"folder": "texts"}}],
+            "memory": {"window": 4},
         }
     },
     "policies": {
@@ -340,7 +342,11 @@ RESOLVED = {
 SETTINGS = "sizes Sizes(users=40, held_out=False, repeats=0.05), knobs Knobs(intents=(), ties=0)"
 MANIFEST = {
     "command": "run",
-    "overrides": ["run.seed=11", "policies.main.api_key=sk-0123456789abcdef"],
+    "overrides": [
+        "run.seed=11",
+        "policies.main.api_key=sk-0123456789abcdef",
+        'policies."b=c".api_key=sk-0123456789abcdef',
+    ],
     "seeds": {"run": 11, "evaluate": 1000000},
     "scenario": {"id": "toy", "version": 3},
     "data": {"name": "shop", "folder": None, "digest": "a" * 64, "knobs": SETTINGS},
@@ -352,7 +358,8 @@ TOLD = (
     "top p 0.9",
     "max tokens 300",
     "effort low",
-    "user_llm, policy main, judge other (gate audit)",
+    "user_llm, policy main, judge other, tools python, search, memory ",
+    ": 4} (gate audit)",
 )
 TOLD += (
     "toy version 3 (size 4)",

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gem_ma.config.document import write
+from gem_ma.config.document import dotted, parted, write
 from gem_ma.pages.static.page import Html, render, text
 from gem_ma.runs.store import read_tags
 from gem_ma.runs.store.listing import seats_in
@@ -229,6 +229,10 @@ def _seat(seat: object) -> str:
     plays = f"{seat.get('behaviour', '?')}"
     plays += f", policy {seat['policy']}" if seat.get("policy") else ""
     plays += "".join(f", {role} {policy}" for role, policy in _mapping(seat, "policies").items())
+    if isinstance(tools := seat.get("tools"), list) and tools:
+        named = (next(iter(tool), "") if isinstance(tool, dict) else tool for tool in tools)
+        plays += f", tools {', '.join(map(_short, named))}"
+    plays += f", memory {_short(seat['memory'])}" if seat.get("memory") else ""
     options = _options(_mapping(seat, "options"))
     return f"{plays} ({options})" if options else plays
 
@@ -296,8 +300,8 @@ def _options(options: Facts) -> str:
 
 def _override(words: str) -> str:
     # the value of a hidden key may hold anything, so nothing of it is shown
-    key = words.partition("=")[0]
-    return f"{key}=(hidden)" if _HIDDEN.search(key.rpartition(".")[2]) else words
+    names, _ = parted(words)
+    return f"{dotted(names)}=(hidden)" if _HIDDEN.search(names[-1]) else words
 
 
 def _public(value: Any) -> Any:
