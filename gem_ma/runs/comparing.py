@@ -87,9 +87,14 @@ def world_of(path: Path) -> str:
     """The scenario's settings of a run folder: equal where equal tasks are the same problems."""
     settings = read_settings(path)
     worlds = settings.get("scenarios") or {"": settings.get("scenario") or {}}
-    same = {
-        # how many tasks were asked for changes none of them, and neither does who plays
-        name: {key: value for key, value in dict(world).items() if key not in ("tasks", "agents")}
-        for name, world in worlds.items()
-    }
+    same = {name: _options_of(dict(world)) for name, world in worlds.items()}
     return json.dumps(same, sort_keys=True, default=str)
+
+
+def _options_of(world: dict[str, Any]) -> dict[str, Any]:
+    # how many tasks were asked for changes none of them, and neither does who plays; a number of
+    # agents is an option as any other
+    world.pop("tasks", None)
+    if isinstance(world.get("agents"), dict):
+        del world["agents"]
+    return world

@@ -244,6 +244,16 @@ def test_more_tasks_and_other_seats_of_one_scenario_of_several_are_no_other_task
     assert printed(capsys, *typed)["rows"] == 2
 
 
+def test_another_number_of_agents_makes_other_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for count in ("3", "4"):
+        typed = [f"scenario.agents={count}", "-n", "1", "--out", f"runs/{count}", "--quiet"]
+        assert main(["run", "commons", *typed]) == 0
+    assert not printed(capsys, "compare", "3", "4")["same_tasks"]
+
+
 def test_a_run_of_failed_plays_is_not_said_to_have_other_tasks(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
