@@ -202,6 +202,8 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
             continue
         try:
             number = float(value)
+        except OverflowError:  # a whole number that no float holds, nor a line its digits
+            value = number = math.inf
         # numpy scalars pass; texts and lists end here
         except (TypeError, ValueError):
             # one message for values that are not numbers or not finite
