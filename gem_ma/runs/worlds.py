@@ -26,7 +26,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.registry import make
 from gem_ma.runs.plans import Plans, count, with_tools
-from gem_ma.scores.groups import Id
+from gem_ma.scores.groups import Id, verdict_of
 from gem_ma.scores.judge import Judge
 
 Given = TypeVar("Given")
@@ -106,7 +106,7 @@ class Worlds:
 
     def success(self, episode: Episode) -> bool | None:
         """What the scenario of its world says of an episode."""
-        return self.of_episode(episode).scenario.success(episode)
+        return verdict_of(self.of_episode(episode).scenario.success, episode)
 
     def team(self, episode: Episode, agent: str) -> str:
         """The team that an agent of an episode has in its world; "" where it has none."""

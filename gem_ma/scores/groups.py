@@ -106,6 +106,7 @@ def _named(score: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(score, pattern) for pattern in patterns)
 
 
+Success = Callable[[Episode], bool | None]
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
@@ -191,6 +192,25 @@ def returns_of(episode: Episode) -> dict[str, float]:
                 " which is not finite"
             )
     return returns
+
+
+def verdict_of(success: Success, episode: Episode) -> bool | None:
+    """Whether a play was won; None where the scenario does not say. Raises ScenarioError where it
+    raises, or gives what is no verdict: a share of a success is a measure."""
+    won: Any = _answer("success", success, episode)
+    if won is None:
+        return None
+    try:
+        # 1 and 1.0 are meant so, and numpy has a bool of its own
+        is_one = not isinstance(won, str) and float(won) in (0.0, 1.0)
+    except (TypeError, ValueError, OverflowError):
+        is_one = False
+    if not is_one:
+        raise ScenarioError(
+            f"{_where('success', episode)} returned {won!r}; True, False or None is wanted, and a"
+            " score between them belongs into measures()"
+        )
+    return bool(won)
 
 
 def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
@@ -417,14 +437,18 @@ def _by_loss(label: Mapping[str, Any]) -> list[tuple[str, Any]]:
     )
 
 
-def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
+def _answer(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
     try:
-        answer = hook(episode)
+        return hook(episode)
     except Exception as error:
         # an author's code may raise anything; which episode it was is worth more than a traceback
         raise ScenarioError(
             f"{_where(what, episode)} raised {type(error).__name__}: {error}"
         ) from error
+
+
+def _asked(what: str, hook: Callable[[Episode], Any], episode: Episode) -> Any:
+    answer = _answer(what, hook, episode)
     if not isinstance(answer, Mapping):
         raise ScenarioError(
             f"{_where(what, episode)} returned {type(answer).__name__}; a mapping is wanted"

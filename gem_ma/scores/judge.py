@@ -18,8 +18,8 @@ from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Message, Request, ToolCall
-from gem_ma.scores.groups import Id, Kinds, Labels, Measures, lost_ids
-from gem_ma.scores.metrics import Success, summary_of
+from gem_ma.scores.groups import Id, Kinds, Labels, Measures, Success, lost_ids, verdict_of
+from gem_ma.scores.metrics import summary_of
 from gem_ma.scores.rows import Grouping, PlayRow, Rows
 from gem_ma.scores.together import groups_of
 from gem_ma.wrappers.around import rules_of
@@ -148,7 +148,7 @@ class Judge:
         role = scenario.role if kind.role is not Scenario.role else None
         fixed = scenario.zero_sum or scenario.cooperative
         return cls(
-            scenario.success if kind.success is not Scenario.success else None,
+            partial(verdict_of, scenario.success) if kind.success is not Scenario.success else None,
             scenario.measures if kind.measures is not Scenario.measures else None,
             scenario.labels if kind.labels is not Scenario.labels else None,
             Kinds(scenario.rates, scenario.more_is_better, scenario.less_is_better, fixed),

@@ -27,6 +27,7 @@ from gem_ma.scores.groups import (
     Kinds,
     Labels,
     Measures,
+    Success,
     as_one_play,
     check_rate,
     interval,
@@ -35,7 +36,7 @@ from gem_ma.scores.groups import (
     measured,
     statistics,
 )
-from gem_ma.scores.rows import ENDS, PlayRow, Rows, Success, last_attempts, tally_in
+from gem_ma.scores.rows import ENDS, PlayRow, Rows, last_attempts, tally_in
 from gem_ma.scores.together import EQUALITY, KINDS, Group, repeated
 
 __all__ = ["Success", "summarise"]

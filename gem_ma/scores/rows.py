@@ -23,6 +23,7 @@ from gem_ma.scores.groups import (
     Id,
     Labels,
     Measures,
+    Success,
     group_rows,
     interval_text,
     is_sampled,
@@ -43,7 +44,6 @@ from gem_ma.scores.together import (
     won,
 )
 
-Success = Callable[[Episode], bool | None]
 Grouping = Callable[[Episode], Groups]
 ENDS = {end.value: end for end in End}
 UNSCORED = frozenset(end.value for end in End if not end.scored)

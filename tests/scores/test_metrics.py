@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gem_ma import Scenario
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
 from gem_ma.kernel.types import (
@@ -25,10 +27,12 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.scores.groups import ONE_PLAY, Kinds, interval_text
+from gem_ma.scores.groups import ONE_PLAY, Kinds, interval_text, verdict_of
+from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.rows import baseline_rows, table
 from gem_ma.scores.stats import wilson
+from gem_ma.training.loop.measures import measures_of
 
 
 def episode(
@@ -287,6 +291,38 @@ def test_a_measure_that_is_no_number_names_the_episode(value):
         ScenarioError, match=r"toy: measures\(\) of task test/1, seed 0, repeat 0: 'x' is "
     ):
         summarise([episode(1)], won, measures=lambda one: {"x": value})
+
+
+class Judged(Scenario):
+    """Whoever has played it calls it this."""
+
+    agents = ("a",)
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+
+    def success(self, one):
+        return self.verdict(one)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (lambda one: 0.5, "returned 0.5; True, False or None is wanted"),
+        (lambda one: "yes", "returned 'yes'; "),
+        (lambda one: [], r"returned \[\]; "),
+        (lambda one: one.turns[99], "raised IndexError"),
+    ],
+)
+def test_a_verdict_is_yes_or_no_in_a_run_and_in_an_exam(verdict, said):
+    toy = Judged(verdict)
+    where = r"toy: success\(\) of task test/1, seed 0, repeat 0 "
+    with pytest.raises(ScenarioError, match=where + said):
+        Judge.of(toy).summarise([episode(1)])
+    with pytest.raises(ScenarioError, match=where + said):
+        measures_of([episode(1)], toy)
+    for one, meant in ((1.0, True), (np.bool_(False), False), (0, False)):
+        assert verdict_of(lambda _, one=one: one, episode(1)) is meant
 
 
 def test_a_hook_that_raises_names_the_episode():

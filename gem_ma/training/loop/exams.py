@@ -26,7 +26,7 @@ from gem_ma.scores.exploitability import (
     engine_strategy,
     exploitability,
 )
-from gem_ma.scores.groups import SUCCESS, interval
+from gem_ma.scores.groups import SUCCESS, interval, verdict_of
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.stats import best_of_k, pass_at_k
 from gem_ma.scores.studies import Cell
@@ -96,7 +96,9 @@ def tries_of(episodes: Sequence[Episode], scenario: Scenario, tries: int) -> dic
     counts = [len(start) for start in starts.values()]
     ks = sorted({1 << n for n in range(min(counts).bit_length())} | {min(counts)})
     numbers: dict[str, Any] = {}
-    judged = [[scenario.success(episode) for episode in start] for start in starts.values()]
+    judged = [
+        [verdict_of(scenario.success, episode) for episode in start] for start in starts.values()
+    ]
     if all(verdict is not None for verdicts in judged for verdict in verdicts):
         won = [sum(map(bool, verdicts)) for verdicts in judged]
         numbers["pass_at"] = {str(k): pass_at_k(won, counts, k) for k in ks}

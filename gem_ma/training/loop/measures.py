@@ -16,6 +16,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import Reply, Turn
 from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.groups import verdict_of
 from gem_ma.scores.ratings import player_of
 
 # The most players whose returns `measures` lists one by one; a larger league has ratings instead.
@@ -63,7 +64,8 @@ def measures_of(episodes: Sequence[Episode], scenario: Scenario) -> dict[str, An
     # a failed episode has no return; it is counted beside every mean and never in it
     scored = [episode for episode in episodes if episode.end.scored]
     paid = [episode.returns() for episode in scored]
-    judged = [verdict for episode in scored if (verdict := scenario.success(episode)) is not None]
+    verdicts = [verdict_of(scenario.success, episode) for episode in scored]
+    judged = [verdict for verdict in verdicts if verdict is not None]
     asked = {
         agent: [t for e in scored for t in e.turns if t.agent == agent and t.legal is not None]
         for agent in scenario.agents
