@@ -114,8 +114,8 @@ async def turn_values(
     """The value of every turn, or of an agent's, to the agent itself: K = `plays` pairs each.
 
     `instead`: a behaviour that acts there in place of the agent's own (None: its own, drawn once
-    more). `tries`: so many deals are looked at for each pair of `given="view"`, in the mean, before a
-    turn is given up; one for which fewer than two plays showed the agent what it had seen has no
+    more). `tries`: so many deals are looked at for each pair of `given="view"`, in the mean, before
+    a turn is given up; one for which fewer than two plays showed the agent what it had seen has no
     value.
     """
     if plays < 2:
