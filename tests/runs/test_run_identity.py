@@ -84,3 +84,13 @@ def test_a_policy_with_a_dot_in_its_name_is_a_policy_as_any_other() -> None:
         body = {"extra_body": {"price": 2}}  # goes to the server
         assert result_digest(named(policy, **body)) != result_digest(named(policy))
         assert changed_keys(named(policy), named(policy, temperature=0.5))
+
+
+def test_an_agent_that_a_pattern_seats_differs_from_its_seat_there() -> None:
+    all_alike = {"agents": {"*": {"behaviour": "first_legal"}}}
+    named = {"agents": {**all_alike["agents"], "bob": {"behaviour": "random_legal"}}}
+    told = 'agents.bob.behaviour (was "first_legal", now "random_legal")'
+    assert changed_keys(all_alike, named) == [told]
+    assert changed_keys(named, all_alike)[0].endswith('(was "random_legal", now "first_legal")')
+    same = {"agents": {**all_alike["agents"], "bob": {"behaviour": "first_legal"}}}
+    assert changed_keys(all_alike, same) == changed_keys(same, all_alike) == []

@@ -212,8 +212,8 @@ def changed_keys(
     # late: most commands that read a folder compare no settings, and this imports pydantic
     from gem_ma.config.settings import NO_DEFAULT, default_of
 
-    before = _flat(old)
-    after = _flat(new)
+    before = _flat(_seated(old, new))
+    after = _flat(_seated(new, old))
     for path in before.keys() ^ after.keys():
         if (default := default_of(path)) is not NO_DEFAULT:
             (after if path in before else before)[path] = default
@@ -233,6 +233,19 @@ def changed_keys(
         for path in named
     ]
     return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
+
+
+def _seated(settings: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The settings with a seat of its own for each agent that the others name and a pattern seats
+    here."""
+    from gem_ma.config.seats import key_of
+
+    agents, named = (one.get("agents") or {} for one in (settings, others))
+    if not isinstance(agents, dict) or agents.keys() == named.keys():
+        return settings
+    keys = {name: key_of(name, agents) for name in named if name not in agents}
+    seats = {name: agents[key] for name, key in keys.items() if key is not None}
+    return {**settings, "agents": {**agents, **seats}}
 
 
 def _short(values: Mapping[Names, Any], path: Names) -> str:
