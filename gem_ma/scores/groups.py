@@ -110,6 +110,7 @@ Success = Callable[[Episode], bool | None]
 Measures = Callable[[Episode], Mapping[str, float | None]]
 Labels = Callable[[Episode], Mapping[str, str | Sequence[str]]]
 
+LARGEST = 1e300  # number of a play, either way: the sum of a million of them is finite
 MANY_ZEROS = 3  # from this number on, measures that are 0 everywhere share a row
 MOST_ZEROS = 6  # named in that row
 _PLAIN = Kinds()
@@ -182,14 +183,14 @@ def interval_text(estimate: Mapping[str, Any]) -> str:
 
 def returns_of(episode: Episode) -> dict[str, float]:
     """The return of each agent. Raises ScenarioError where payments, each of them finite, add up
-    to something that is not."""
+    to something of which no mean can be taken."""
     returns = episode.returns()
     for agent, value in returns.items():
-        if not math.isfinite(value):
+        if not abs(value) <= LARGEST:
             where = f"{episode.scenario}: task {episode.id[0]}, seed {episode.seed}"
             raise ScenarioError(
-                f"{where}, repeat {episode.repeat}: the payments of {agent!r} add up to {value},"
-                " which is not finite"
+                f"{where}, repeat {episode.repeat}: the payments of {agent!r} add up to {value};"
+                f" a return is a number from -{LARGEST:g} to {LARGEST:g}"
             )
     return returns
 
@@ -214,8 +215,8 @@ def verdict_of(success: Success, episode: Episode) -> bool | None:
 
 
 def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
-    """The measures that apply to an episode. Raises ScenarioError where the scenario gives no
-    finite number."""
+    """The measures that apply to an episode. Raises ScenarioError where the scenario gives
+    something of which no mean can be taken."""
     values = {}
     for name, value in dict(_asked("measures", measures, episode)).items():
         if value is None:
@@ -226,12 +227,12 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
             value = number = math.inf
         # numpy scalars pass; texts and lists end here
         except (TypeError, ValueError):
-            # one message for values that are not numbers or not finite
+            # one message for values that are not numbers or too large
             number = math.nan
-        if not isinstance(name, str) or not math.isfinite(number):
+        if not isinstance(name, str) or not abs(number) <= LARGEST:
             raise ScenarioError(
-                f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a finite"
-                " number, or None where it does not apply"
+                f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a number from"
+                f" -{LARGEST:g} to {LARGEST:g}, or None where it does not apply"
             )
         values[name] = number
     return values

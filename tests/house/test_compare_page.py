@@ -153,4 +153,4 @@ def test_sums_that_are_no_numbers_are_a_line(runs: Path, tmp_path: Path) -> None
         value = "1e308" if name == "a" else "-1e308"
         file.write_text(re.sub(r'"value":[-\d.]+', f'"value":{value}', file.read_text()))
     (line,) = re.findall(r'<p class="warn">(.*?)</p>', shown(Site(tmp_path), "a", "b"))
-    assert "not finite" in line or "episodes.jsonl: line 1" in line
+    assert "add up to inf" in line or "episodes.jsonl: line 1" in line

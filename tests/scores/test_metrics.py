@@ -285,7 +285,7 @@ def test_measures_of_failed_and_excluded_episodes_count_for_nothing():
     assert summarise(played, won, measures=lambda one: {"x": 1.0})["measures"]["x"]["n"] == 1
 
 
-@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf"), "many", [1]])
+@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf"), "many", [1], 1e308])
 def test_a_measure_that_is_no_number_names_the_episode(value):
     with pytest.raises(
         ScenarioError, match=r"toy: measures\(\) of task test/1, seed 0, repeat 0: 'x' is "
@@ -323,6 +323,13 @@ def test_a_verdict_is_yes_or_no_in_a_run_and_in_an_exam(verdict, said):
         measures_of([episode(1)], toy)
     for one, meant in ((1.0, True), (np.bool_(False), False), (0, False)):
         assert verdict_of(lambda _, one=one: one, episode(1)) is meant
+
+
+def test_a_return_of_which_no_mean_can_be_taken_names_the_episode() -> None:
+    # each is finite, and so is no sum of two
+    with pytest.raises(ScenarioError, match="task test/0, seed 0, repeat 0: the payments of 'a'"):
+        summarise([episode(0, 1e308), episode(1, 1e308)])
+    assert summarise([episode(0, 1e300), episode(1, 1e300)])["returns"]["a"]["mean"] == 1e300
 
 
 def test_a_hook_that_raises_names_the_episode():

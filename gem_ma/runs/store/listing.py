@@ -37,10 +37,11 @@ def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list
     """Run folders below `root`, newest first.
 
     Keys: `name run created scenario episodes cast models score tags finished error`. `cast`: agent
-    -> its policy, or its behaviour where it has none. `models`: policy -> model. `score`: name ->
-    mean, success where it was judged, else every return; of a training those after it. An
-    unreadable folder has `name`, `run` and its `error`. `earlier`: a dict that the caller hands
-    over each time; only folders whose files have changed are read again.
+    -> its policy, or its behaviour where it has none; `WORLD AGENT`: its seat in one scenario of
+    several alone. `models`: policy -> model. `score`: name -> mean, success where it was judged,
+    else every return; of a training those after it. An unreadable folder has `name`, `run` and its
+    `error`. `earlier`: a dict that the caller hands over each time; only folders whose files have
+    changed are read again.
     """
     earlier = {} if earlier is None else earlier
     runs: list[dict[str, Any]] = []
