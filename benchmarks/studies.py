@@ -299,6 +299,57 @@ def attackers(seed: int) -> Iterator[Arm]:
             )
 
 
+# -- a liar that learns ----------------------------------------------------------------------------
+
+
+def liars(seed: int) -> Iterator[Arm]:
+    """Who answers is paid for what is not found, and fined for lies: honest, or learning to lie,
+    beside a guesser that believes all, or that learns too."""
+    for fine in (0.1, 1.0):
+        world = ("animals=8", "turns=4", "answerer=rival", f"fine={fine}", "tasks=500")
+        words = [f"scenario.{word}" for word in world]
+        tables = [
+            "train.lr=0.1",
+            "train.episodes=128",
+            "train.estimator={name: rebn, key: [agent, k]}",
+            "train.loss={minibatches: 1, entropy: 0.02}",
+            "evaluate={episodes: 512}",
+        ]
+        believes = "agents.guesser_0=twenty_questions_strong"
+        found = _played(
+            "twenty_questions",
+            seed,
+            *words,
+            believes,
+            "agents.answerer=twenty_questions_strong",
+            n=500,
+        )
+        measured = {name: each["mean"] for name, each in found["measures"].items()}
+        paid = found["returns"]["guesser_0"]["mean"]
+        yield f"fine of {fine}", "honest, believed", _of_liar(measured, paid)
+        for arm, learners, guesser in (
+            ("learns, believed", ["answerer"], believes),
+            ("both learn", ["answerer", "guesser"], "agents.guesser_0={policy: guesser}"),
+        ):
+            models = {name: {"model": "table/softmax", "optimizer": "adam"} for name in learners}
+            own = (
+                "agents.answerer={policy: answerer}",
+                guesser,
+                f"policies={json.dumps(models)}",
+                f"train.policies={json.dumps(learners)}",
+                f"train.steps={40 * len(learners)}",
+            )
+            found = _trained("twenty_questions", seed, *words, *tables, *own)
+            exam = found["after"]["sampled"]
+            told = _of_liar(exam["scores"], exam["return"]["guesser_0"])
+            yield f"fine of {fine}", arm, told
+
+
+def _of_liar(measured: Mapping[str, float], paid: float) -> Numbers:
+    asked = {name: measured[name] for name in ("found", "questions")}
+    return {"guesser": paid, "lies told": measured["lies"], **asked}
+
+
 def smollm2(seed: int) -> Iterator[Arm]:
     """A real language model in both seats, before and after it learned."""
     found = _trained("study_smollm2", seed)
@@ -322,6 +373,7 @@ STUDIES = {
     "sizes": Study(sizes, ("solved",)),
     "reviewers": Study(reviewers, ("Shapley", "team", "words")),
     "attackers": Study(attackers, ("violations", "success")),
+    "liars": Study(liars, ("guesser", "found", "lies told", "questions")),
     "smollm2": Study(smollm2, ("found", "lies", "information"), 2),
 }
 
