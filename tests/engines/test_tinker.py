@@ -198,16 +198,6 @@ def test_an_update_is_that_of_a_slow_loop(served, loss) -> None:
     assert told["logprob_gap"] < 1e-6 and told["fresh_gap"] < 1e-6
 
 
-def test_plays_that_are_paid_alike_ask_the_server_for_no_step(served) -> None:
-    server = served()
-    learner = opened().learner(HOW)
-    table, advantages = lesson(learner.engine, opened("listener", lora=None))
-    server.calls.clear()  # of trying what the server does
-    told = learn(learner, table, 0 * advantages, weight_decay=0.1)
-    assert told["optimizer_steps"] == 0 and told["zero_advantage"] == 1
-    assert not {"forward_backward", "optim_step"} & {*server.calls}
-
-
 CALLS = ("forward", "forward_backward", "optim_step", "save_state", "publish", "sample")
 
 

@@ -432,31 +432,6 @@ def test_nothing_to_learn_from_takes_no_step(thin_model: Path) -> None:
     assert learner.publish()["version"] == 1
 
 
-@pytest.mark.long
-def test_a_minibatch_of_plays_that_are_paid_alike_takes_no_step(thin_model: Path) -> None:
-    """Adam would make steps of full size of its bonus for entropy: a clone that won every play
-    fell to a half within a few."""
-    learner = learner_of(thin_model)
-    table = credit.turns(episodes([learner]), "main")
-    before = learner.fingerprint()
-    how = LossSettings(minibatches=24, epochs=2, entropy=0.03, kl=0.1, weight_decay=0.1)
-
-    def taught(advantages: Any, **more: Any) -> dict[str, float]:
-        settings = how.model_copy(update=more)
-        rng = random.Random(0)
-        return learner.update(table, advantages, lr=1e-3, settings=settings, rng=rng)
-
-    idle = taught(np.zeros(len(table)))
-    assert learner.fingerprint() == before and not learner.optimizer.state
-    assert idle["optimizer_steps"] == 0 and idle["grad_norm"] == 0 and idle["entropy"] > 0.01
-    # of 24 plays one teaches something, in each of two passes
-    first = [episode is table.episodes[0] for episode in table.episodes]
-    assert taught(np.array(first, np.float64))["optimizer_steps"] == 2
-    assert learner.fingerprint() != before
-    # there the bonus is all that is asked for
-    assert taught(np.zeros(len(table)), surrogate="none", kl=0.0)["optimizer_steps"] == 48
-
-
 @pytest.mark.parametrize("sampling", [{"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}])
 def test_a_policy_that_is_filtered_or_greedy_cannot_learn(
     thin_model: Path, sampling: dict[str, float]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gem_ma.config.learning import LossSettings
 from gem_ma.training.learner.losses import (
     AGGREGATIONS,
     RATIOS,
     Clip,
-    Sampled,
     cispo,
     clipped,
     k3,
@@ -35,22 +32,6 @@ def test_token_weights_by_hand() -> None:
     assert token_weights(turn, "turn_mean").tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
     for how in AGGREGATIONS:
         assert token_weights(np.zeros(0, np.int64), how).tolist() == []
-
-
-def test_a_bonus_alone_is_not_worth_a_step_and_a_teacher_is() -> None:
-    none = np.zeros(2)
-    tokens = Sampled(none, none, np.arange(2), np.arange(2))
-    cases: list[tuple[dict[str, Any], bool]] = [
-        ({}, False),
-        ({"entropy": 1, "kl": 1, "weight_decay": 1}, False),
-        ({"kl": 1, "reference": "teacher"}, True),
-        ({"kl": 0, "reference": "teacher"}, False),
-        ({"surrogate": "none", "entropy": 1}, True),
-    ]
-    for loss, worth in cases:
-        how = LossSettings(**loss)
-        assert tokens.teaches(how) == worth
-        assert tokens._replace(advantage=np.array([0.0, -1e-9])).teaches(how)
 
 
 @pytest.mark.parametrize("advantage", [2.0, -2.0])

@@ -223,15 +223,6 @@ class Sampled(NamedTuple):
         weight = truncated_weight(gap, self.turn, self.part, how.ratio, how.tis)
         return self.advantage * weight
 
-    def teaches(self, how: LossSettings) -> bool:
-        """Whether these tokens are worth an optimiser step: one of them has an advantage, or there
-        is a teacher, or the surrogate reads no advantages."""
-        # Else the entropy bonus and the divergence from the start are all that is left. They are
-        # there to hold a policy back. Adam would make steps of full size of them, however small,
-        # and lead it away from what wins every play (experiments/log.md).
-        taught = how.surrogate == "none" or (how.kl > 0 and how.reference is not None)
-        return taught or bool(self.advantage.any())
-
     def pairs(self) -> Pairs:
         assert self.group is not None
         return Pairs.of(self.advantage, self.part, self.group)

@@ -292,11 +292,8 @@ class TableLearner(TableReference):
                 # before the step: the gradient was measured where the policy has moved too far
                 if settings.target_kl is not None and measured["kl"] > settings.target_kl:
                     return {**metrics, "optimizer_steps": float(steps), "stopped": 1.0}
-                if batch.tokens().take(chosen).teaches(settings):
-                    rows.step(gradient, lr, self.engine.optimizer, settings)
-                    steps += 1
-                else:
-                    metrics["grad_norm"] = 0.0
+                rows.step(gradient, lr, self.engine.optimizer, settings)
+                steps += 1
         return {**metrics, "optimizer_steps": float(steps), "stopped": 0.0}
 
     def clone(

@@ -200,7 +200,6 @@ class TinkerLearner:
         decay = settings.weight_decay
         adam = Adam(lr, (first, second), settings.eps, decay, settings.grad_clip)
         seen: list[dict[str, float]] = []
-        steps = 0
         stopped = False
         for number, chosen in enumerate(minibatches(made, settings, rng)):
             picked = [made[n] for n in chosen]
@@ -208,22 +207,18 @@ class TinkerLearner:
             now = [before[n] for n in chosen] if number == 0 else self._scored(picked)
             places = np.concatenate([cuts[n] for n in chosen])
             new = np.concatenate([s[row.mask] for s, row in zip(now, picked, strict=True)])
-            taken = sampled.take(places)
-            whole = pull(new, old[places], taken, settings, self.longest)
+            whole = pull(new, old[places], sampled.take(places), settings, self.longest)
             drift = new - old[places]
             moved = float((np.expm1(drift) - drift).mean())
             if settings.target_kl is not None and moved > settings.target_kl:
                 stopped = True
                 break
-            norm = {"grad_norm": 0.0}
-            if taken.teaches(settings):
-                norm = self._step(picked, now, whole.slope, adam)
-                steps += 1
+            norm = self._step(picked, now, whole.slope, adam)
             clipped = float(whole.clipped.mean())
             seen.append({"loss": whole.loss, "kl": moved, "clip_fraction": clipped, **norm})
         names = sorted({name for measures in seen for name in measures})
         mean = {name: float(np.mean([m[name] for m in seen if name in m])) for name in names}
-        return {**mean, "optimizer_steps": float(steps), "stopped": float(stopped)}, old
+        return {**mean, "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
 
     def _scored(self, chosen: Sequence[Row]) -> list[Array]:
         """Log-probabilities of all ids of these rows, as the weights are now."""

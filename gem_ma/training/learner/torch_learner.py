@@ -236,9 +236,8 @@ class TorchLearner(Trained):
         k3 to the weights at the start), logprob_gap and mismatch_kl (sampler to learner before
         the update), fresh_gap (see `gem_ma.training.learner.parity`), zero_advantage (share of
         turns), lag (publishes since the oldest token), forks (rows that restarted), rows, turns,
-        tokens, optimizer_steps (none for a minibatch that teaches nothing, see `Sampled.teaches`),
-        stopped (1 where target_kl ended the update). Raises EngineError, with the weights of before
-        the failing step, where a number is not finite.
+        tokens, optimizer_steps, stopped (1 where target_kl ended the update). Raises EngineError,
+        with the weights of before the failing step, where a number is not finite.
         """
         binding = self.engine.binding
         allowed = binding.allowed if binding.constrain else None
@@ -349,7 +348,6 @@ class TorchLearner(Trained):
         )
         old = np.zeros(len(every.turn))
         seen: list[tuple[float, ...]] = []
-        steps = 0
         stopped = False
         for group in self.optimizer.param_groups:  # the schedule is ours, not the optimiser's
             group |= {"lr": lr, "betas": tuple(settings.betas), "eps": settings.eps}
@@ -368,35 +366,34 @@ class TorchLearner(Trained):
             before = old[tokens]
             anchored = anchor[tokens] if anchor is not None else None
             picked = [all_rows[n] for n in chosen]
-            taken = every.take(tokens)
-            sampled = Sampled(taken.advantage, taken.logprob, taken.turn, *units[:, tokens])
-            measured = self._minibatch(picked, sampled, before, fresh, anchored, settings)
+            taken = (every.take(tokens), units[:, tokens])
+            measured = self._minibatch(picked, *taken, before, fresh, anchored, settings)
             if measured is None:
                 stopped = True
                 break
             old[tokens] = before  # a copy by index: what the first pass filled in goes back
             seen.append(measured)
-            steps += sampled.teaches(settings)
         mean = np.mean(seen, axis=0)
         names = ("loss", "entropy", "kl", "clip_fraction", "grad_norm", "kl_reference")[: len(mean)]
         told = dict(zip(names, map(float, mean), strict=True))
-        return {**told, "optimizer_steps": float(steps), "stopped": float(stopped)}, old
+        return {**told, "optimizer_steps": float(len(seen)), "stopped": float(stopped)}, old
 
     def _minibatch(
         self,
         chosen: list[Row],
-        sampled: Sampled,
+        tokens: Tokens,
+        units: NDArray[np.int64],
         old: NDArray[np.float64],
         fresh: bool,  # `old` is not known yet: this very pass gives it
         anchor: NDArray[np.float64] | None,
         settings: LossSettings,
     ) -> tuple[float, ...] | None:
-        """One optimiser step, where there is something to learn; None, without a step, where the
-        policy has moved further than target_kl."""
-        count = len(sampled.turn)
+        """One optimiser step; None, without a step, where the policy has moved further than
+        target_kl."""
+        count = len(tokens.turn)
         team = self.scorer.team
         goal = Objective(
-            sampled,
+            Sampled(tokens.advantage, tokens.logprob, tokens.turn, *units),
             old,
             settings,
             self.tensor,
@@ -421,11 +418,7 @@ class TorchLearner(Trained):
         if settings.target_kl is not None and kl_sum / count > settings.target_kl:
             self.forget()
             return None
-        if sampled.teaches(settings):
-            norm = self.step(settings.grad_clip, loss_sum, chosen)
-        else:
-            self.forget()
-            norm = 0.0
+        norm = self.step(settings.grad_clip, loss_sum, chosen)
         found = (loss_sum, entropy_sum / count, kl_sum / count, clipped_sum / count, norm)
         return (*found, away_sum / count) if anchor is not None else found
 
