@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 
 import pytest
 
@@ -22,3 +23,12 @@ def test_the_page_and_the_picture_are_made_of_what_is_kept(name: str) -> None:
     page = studies.PAGE.read_text("utf-8")
     assert page == studies.told(page)
     assert f"pictures/study_{name}.svg" in page and f"studies.py {name}`" in page
+
+
+@pytest.mark.long
+def test_a_table_of_a_study_learns_anew_to_the_digit() -> None:
+    kept = json.loads((studies.KEPT / "sizes.json").read_text("utf-8"))
+    arms = {(row["world"], row["arm"]): row["solved"] for row in kept["arms"]}
+    # three scripts and a table that learned, in a ring of two
+    for world, arm, found in islice(studies.sizes(kept["seeds"][0]), 4):
+        assert round(found["solved"], 6) == arms[world, arm][0]
