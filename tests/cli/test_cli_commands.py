@@ -256,7 +256,7 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:
     (folder / "broken.py").write_text(
         SLOWLY
-        + "\nclass Broken(Quiz):\n    def success(self, episode):\n        raise KeyError('scored"
+        + "\nclass Broken(Quiz):\n    def provenance(self):\n        raise KeyError('made"
         " \\x1b[31mbadly')\n"
     )
     done = gem_ma("run", "broken:Broken", cwd=folder, TMPDIR=str(folder))
@@ -269,7 +269,7 @@ def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:
     assert (
         done.stderr.count("\n") == 1
         and "\x1b" not in done.stderr
-        and "in success" in file.read_text()
+        and "in provenance" in file.read_text()
     )
 
 
