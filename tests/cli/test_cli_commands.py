@@ -255,8 +255,7 @@ def test_every_error_has_its_exit_code(error: Exception, code: int) -> None:
 
 def test_a_bug_is_70_with_the_traceback_in_a_file(folder: Path) -> None:
     (folder / "broken.py").write_text(
-        SLOWLY
-        + "\nclass Broken(Quiz):\n    def provenance(self):\n        raise KeyError('made"
+        SLOWLY + "\nclass Broken(Quiz):\n    def provenance(self):\n        raise KeyError('made"
         " \\x1b[31mbadly')\n"
     )
     done = gem_ma("run", "broken:Broken", cwd=folder, TMPDIR=str(folder))
