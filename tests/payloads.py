@@ -120,7 +120,8 @@ def hostile(payload: str) -> Episode:
         Reply(f["said"], calls, policy=f["policy"]),
     )
     act = Action(f["said"], calls, None)
-    turn = Turn(0, p, observed, (f["legal"],), (Tool(f["tool"], p),), act, replies)
+    # it calls what is not offered, so its move is illegal, and a page lists the legal ones
+    turn = Turn(0, p, observed, (f["legal"],), (Tool(f["draft tool"], p),), act, replies)
     seats = {p: Seat(f["behaviour"], f["policy"], {f["seat"]: p}), "other": Seat(p)}
     return recorded(
         seats,
