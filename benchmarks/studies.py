@@ -295,6 +295,7 @@ def attackers(seed: int) -> Iterator[Arm]:
                 {
                     "violations": measures["hard violations"]["mean"],
                     "success": found["success"]["mean"],
+                    "turns": measures["assistant turns"]["mean"],
                 },
             )
 
@@ -372,7 +373,7 @@ STUDIES = {
     "partners": Study(partners, ("points",)),
     "sizes": Study(sizes, ("solved",)),
     "reviewers": Study(reviewers, ("Shapley", "team", "words")),
-    "attackers": Study(attackers, ("violations", "success")),
+    "attackers": Study(attackers, ("violations", "success", "turns")),
     "liars": Study(liars, ("guesser", "found", "lies told", "questions")),
     "smollm2": Study(smollm2, ("found", "lies", "information"), 2),
 }

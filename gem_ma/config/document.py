@@ -84,15 +84,17 @@ def dotted(path: Keys) -> str:
 def in_quotes(name: str) -> str:
     """A name as it may stand in the key of an override, whatever is in it.
 
-    >>> in_quotes("ann"), in_quotes("Ann B.")
-    ('ann', '"Ann B."')
+    >>> in_quotes("ann"), in_quotes("Ann B."), in_quotes('A "B" C')
+    ('ann', '"Ann B."', '"A ""B"" C"')
     """
-    return f'"{name}"' if {".", "="} & set(name) else name
+    if not {".", "=", '"'} & set(name):
+        return name
+    return '"' + name.replace('"', '""') + '"'
 
 
 def parted(override: str) -> tuple[tuple[str, ...], str | None]:
     """The names in the key of an override, and its value; None where it has none. A name in double
-    quotes may hold dots and equals signs.
+    quotes may hold dots and equals signs, and a quote where it is written twice.
 
     >>> parted('agents."Ann B.".policy=main'), parted("run.seed")
     ((('agents', 'Ann B.', 'policy'), 'main'), (('run', 'seed'), None))
@@ -101,6 +103,8 @@ def parted(override: str) -> tuple[tuple[str, ...], str | None]:
     is_open = False
     for place, letter in enumerate(override := override.lstrip()):
         if letter == '"':
+            # the second of two in a quoted name stands for itself
+            names[-1] += '"' * (not is_open and override[place - 1 : place] == '"')
             is_open = not is_open
         elif is_open or letter not in ".=":
             names[-1] += letter

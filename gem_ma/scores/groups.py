@@ -197,7 +197,7 @@ def returns_of(episode: Episode) -> dict[str, float]:
 
 def verdict_of(success: Success, episode: Episode) -> bool | None:
     """Whether a play was won; None where the scenario does not say. Raises ScenarioError where it
-    raises, or gives what is no verdict: a share of a success is a measure."""
+    raises, or gives something else: a share of a success is a measure."""
     won: Any = _answer("success", success, episode)
     if won is None:
         return None

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gem_ma.config.document import COMMAND_LINE
+from gem_ma.config.document import COMMAND_LINE, in_quotes, parted
 from gem_ma.config.loading import load
 from gem_ma.config.schema import reveal
 from gem_ma.config.sources import locate
@@ -848,3 +848,10 @@ def test_a_wish_for_nothing_is_known_to_every_engine_and_a_typing_error_to_none(
     for wrong in ("policies.p.constrain=legal", "policies.p.constrian=null"):
         with pytest.raises(ConfigError, match="unknown key"):
             load("dilemma", [*model[:2], wrong])
+
+
+@given(st.text('a".= é', min_size=1, max_size=8).filter(lambda name: name == name.strip()))
+def test_any_name_can_stand_in_the_key_of_an_override(name: str) -> None:
+    key = f"agents.{in_quotes(name)}"
+    assert parted(f"{key}=x=1") == (("agents", name), "x=1")
+    assert parted(f"{key}.policy=main") == (("agents", name, "policy"), "main")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma import __version__
+from gem_ma.config.seats import key_of
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 
@@ -51,6 +52,7 @@ RESUME_KEYS: tuple[str, ...] = ("train.steps",)
 RISES = frozenset({"train.steps"})
 # numbers of tasks: the first 10 of 50 are the first 10, so a run may always be asked for more
 GROWS = re.compile(r"(scenario|scenarios\.[^.]+)\.tasks")
+_FREE = [key.split(".") for key in FREE_KEYS]
 CHANGES_SHOWN = 5  # in a message
 Names = tuple[str, ...]  # of a setting and of the sections that it stands in
 
@@ -120,13 +122,10 @@ def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _is_free(path: Names) -> bool:
     # name by name: that of a policy may hold a dot, as gpt-4.1
     return any(
-        len(free) <= len(path) and all(map(_fits, free, path))
-        for free in (key.split(".") for key in FREE_KEYS)
+        len(free) <= len(path)
+        and all(known in ("*", name) for known, name in zip(free, path, strict=False))
+        for free in _FREE
     )
-
-
-def _fits(free: str, name: str) -> bool:
-    return free in ("*", name)
 
 
 def settings_digest(resolved: Mapping[str, Any]) -> str:
@@ -238,8 +237,6 @@ def changed_keys(
 def _seated(settings: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """The settings with a seat of its own for each agent that the others name and a pattern seats
     here."""
-    from gem_ma.config.seats import key_of
-
     agents, named = (one.get("agents") or {} for one in (settings, others))
     if not isinstance(agents, dict) or agents.keys() == named.keys():
         return settings
