@@ -22,7 +22,7 @@ from gem_ma.runs.plans import open_policies, scenario_of
 from gem_ma.runs.store import read_episodes, read_metrics
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.scores.ratings import games, ratings
-from gem_ma.training.loop.exams import exam_plans
+from gem_ma.training.loop.exams import _against_anchors, exam_plans
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import casts, training_plans
@@ -405,6 +405,27 @@ def test_every_anchor_is_met_in_exams_from_each_side_on_the_same_seeds(tmp_path)
         "first_legal" in {seat.behaviour for seat in e.cast.values()}
         for e in read_episodes(tmp_path / "run")
     )
+
+
+def test_no_play_against_an_anchor_is_counted_twice_where_players_change_seats(two):
+    settings = two(
+        "train.opponents={latest: 0.5, anchors: {random_legal: 0.5}}", "train.seats=swap"
+    )
+    asked = []
+
+    class Watched(LocalPlayers):
+        async def play(self, plans, **how):
+            plans = list(plans)
+            asked.append(plans)
+            return await super().play(plans, **how)
+
+    world = worlds_of(settings).examined[0]
+    players = Watched(settings, open_policies(settings))
+    scores = asyncio.run(_against_anchors(world, players))
+    [plans] = asked
+    starts = Counter((plan.seed, plan.repeat) for plan in plans)
+    assert len(plans) == 8 == scores["against random_legal"]["episodes"]
+    assert len({seed for seed, _ in starts}) == 4 and set(starts.values()) == {1}
 
 
 def test_nobody_is_examined_against_anchors_where_nobody_learns():

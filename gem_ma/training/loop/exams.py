@@ -38,12 +38,14 @@ from gem_ma.training.selfplay.averaging import Averages, exact
 from gem_ma.training.selfplay.signs import PROBES, first_share, private_effect
 
 
-def exam_plans(config: Config, scenario: Scenario) -> list[Plan]:
+def exam_plans(
+    config: Config, scenario: Scenario, sides: Sequence[Mapping[str, Seat]] = ()
+) -> list[Plan]:
     """`evaluate.episodes` plays of the tasks that `scenario:` names, on seeds `evaluate.seed`
-    and following, from each side under `swap`. They lie below 2^62, all others above, so no exam
-    can ask what was trained on."""
+    and following, each with all of these casts: by default from each side under `swap`. They lie
+    below 2^62, all others above, so no exam can ask what was trained on."""
     tasks = exam_tasks(config, scenario)
-    sides = seatings(config)
+    sides = sides or seatings(config)
     # rounded up; the last start may lack a side, so that an exam has exactly `episodes` plays
     starts = range(-(-config.evaluate.episodes // len(sides)))
     plans = []
@@ -276,22 +278,20 @@ async def _against_anchors(world: World, players: Players) -> dict[str, Any]:
     learned = [agent for agent, seat in config.agents.items() if seat.policy in taught]
     result = {}
     for anchor in anchors if learned and len(config.agents) > 1 else ():
-        plans: list[Plan] = []
-        focus: list[str] = []
-        for side, agent in enumerate(learned):
-            # all other seats are the anchor's, or a second learner would blur the comparison
-            cast = {
+        # all other seats are the anchor's, or a second learner would blur the comparison
+        sides = [
+            {
                 a: seat if a == agent else anchor_seat(seat, anchor, config.policies)
                 for a, seat in cast_of(config).items()
             }
-            # `repeat` sets the sides of one seed apart; the seeds are shared, so luck is too
-            asked = exam_plans(config, scenario)[: -(-config.evaluate.episodes // len(learned))]
-            plans += [replace(plan, cast=cast, repeat=side) for plan in asked]
-            focus += [agent] * len(asked)
+            for agent in learned
+        ]
+        plans = exam_plans(config, scenario, sides)
         episodes = check_some(await players.play(list(world.placing(plans))))
         played: dict[str, tuple[list[float], list[Episode]]] = {}
-        for episode, agent in zip(episodes, focus, strict=True):
+        for episode in episodes:
             if episode.end.scored:
+                agent = learned[episode.repeat]  # the seeds are shared, so luck is too
                 values, plays = played.setdefault(config.agents[agent].policy or "", ([], []))
                 values.append(episode.returns()[agent])
                 plays.append(episode)
