@@ -24,7 +24,10 @@ def exam_cell(episodes: Sequence[Episode], judge: Judge, *, greedy: bool = False
     """The scores of these plays; `greedy`: nobody has sampled, so that they may be copies of one.
     Raises ScenarioError, as `Judge.summarise`."""
     rows = [*map(judge.rows(strict=True).of, episodes)]
-    if greedy and all(same_play(episodes[0], episode) for episode in episodes):
+    # where players change seats each seating has a play of its own
+    first = {str(episode.cast): episode for episode in reversed(episodes)}
+    again = len(first) < len(episodes)
+    if greedy and again and all(same_play(first[str(one.cast)], one) for one in episodes):
         for row in rows:
             row.copy = True
     return cell_of(rows, judge)

@@ -113,6 +113,19 @@ def test_one_play_that_is_copied_is_no_test() -> None:
     assert changes(plays_of(sampled[0]), sampled[1])["return player_0"]["p"] < 0.01
 
 
+def test_one_play_from_each_side_that_is_copied_is_no_test_either() -> None:
+    exams = []
+    for paid in (1.0, 2.0):
+        one = [play(seed, [paid, 1.0]) for seed in range(20)]
+        other = {"player_0": Seat("direct", "other"), "player_1": Seat("direct", "main")}
+        exams.append(one + [replace(each, repeat=1, cast=other) for each in one])
+    cells = [exam_cell(each, JUDGE, greedy=True) for each in exams]
+    row = changes(plays_of(cells[0]), cells[1])["return player_0"]
+    assert row["difference"] == 1.0 and row["p"] is row["low"] is None
+    # a play of each side alone may differ with the next start
+    assert not exam_cell(exams[0][::20], JUDGE, greedy=True).one_play
+
+
 def test_a_table_has_before_after_and_what_is_sure_of_their_difference() -> None:
     rows = {row.name: row for row in exam_rows(told(plays(0.0), plays(0.5)))}
     paid = rows["sampled: return player_0"]
