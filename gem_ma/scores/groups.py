@@ -12,8 +12,8 @@ succeed, and where it FAILED.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -75,30 +75,51 @@ RETURN = "return "  # how the score of an agent's return begins
 class Kinds:
     """Patterns of score names (`*` stands for any text): `Scenario.rates`, `more_is_better`,
     `less_is_better`. `fixed`: the rules share returns, in equal parts or to a sum of 0, so that
-    welfare and equality say nothing.
+    welfare and equality say nothing. `worlds`: those of each world of a run of several, whose
+    scores bear its name.
 
     >>> kinds = Kinds(rates=("part *",), less=("violations *",))
     >>> kinds.is_rate("part facts"), kinds.is_rate("return a")
     (True, False)
     >>> kinds.better("violations AUTH"), kinds.better("turns")
     ('less', '')
+    >>> Kinds(worlds={"small": kinds}).is_rate("small part facts")
+    True
     """
 
     rates: Sequence[str] = ()
     more: Sequence[str] = ()
     less: Sequence[str] = ()
     fixed: bool = False
+    worlds: Mapping[str, Kinds] = field(default_factory=dict)
 
     def is_rate(self, score: str) -> bool:
         """Whether every value of this score lies between 0 and 1 by what it is."""
-        return score == SUCCESS or _named(score, self.rates)
+        if score == SUCCESS or _named(score, self.rates):
+            return True
+        return any(kinds.is_rate(own) for kinds, own in self._at_home(score))
 
     def better(self, score: str) -> str:
         """`more`, `less`, or "" where nothing is declared. More success and more return are always
         better."""
         if score == SUCCESS or score.startswith(RETURN) or _named(score, self.more):
             return "more"
-        return "less" if _named(score, self.less) else ""
+        if _named(score, self.less):
+            return "less"
+        return next((kinds.better(own) for kinds, own in self._at_home(score)), "")
+
+    def of_world(self, world: str) -> Kinds:
+        """Those of a play of this world."""
+        return self.worlds.get(world, Kinds()) if self.worlds else self
+
+    def _at_home(self, score: str) -> Iterator[tuple[Kinds, str]]:
+        """Of the world that the score names: its kinds, and what the score is called there."""
+        first, _, rest = score.partition(" ")
+        world, _, name = rest.partition(" ")
+        if first in self.worlds:
+            yield self.worlds[first], rest
+        elif world in self.worlds:  # success small, return small ann
+            yield self.worlds[world], f"{first} {name}".strip()
 
 
 def _named(score: str, patterns: Sequence[str]) -> bool:
@@ -118,10 +139,10 @@ FAILED = End.FAILED.value
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
-def units(plays: Iterable[Episode | PlayRow]) -> list[tuple[Any, ...]]:
-    """The independent unit that each play belongs to: its task, or its seed where its world has one
-    task only."""
-    listed = [(play.world, play.id) for play in plays]
+def units(ids: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The independent unit of each play, by its task (with its world), seed and so on: its task, or
+    its seed where its world has one task only."""
+    listed = [(id_[0].rpartition("/")[0], id_) for id_ in ids]
     tasks: dict[str, set[str]] = {}
     for world, id_ in listed:
         tasks.setdefault(world, set()).add(id_[0])
@@ -150,7 +171,9 @@ def interval(
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
 
-    mean, low, high, method, _ = statistics().mean_interval(values, units(plays), rate=rate)
+    mean, low, high, method, _ = statistics().mean_interval(
+        values, units(play.id for play in plays), rate=rate
+    )
     return {
         "mean": mean,
         "low": finite(low),
@@ -487,7 +510,7 @@ def lost_episodes(
             "repeat": play.repeat,
             "end": play.end,
             "returns": play.returns,
-            **_facts(play.labels, play.measures, kinds, play.error),
+            **_facts(play.labels, play.measures, kinds.of_world(play.world), play.error),
         }
         for play in lost[:MOST]
     ]
@@ -515,7 +538,7 @@ def facts_of(
     if labels is not None:
         named = labels_if_any(episode, labels) if failed else labels_of(episode, labels)
     measured = values_of(episode, measures) if measures is not None and episode.end.scored else {}
-    return _facts(named, measured, kinds, episode.error)
+    return _facts(named, measured, kinds.of_world(episode.world), episode.error)
 
 
 def _facts(

@@ -174,7 +174,8 @@ class Judge:
         )
         groups = asking("groups", groups_of)
         faults = asking("faults", lambda _: None)
-        return cls(*hooks, worlds=dict(judges), groups=groups, faults=faults)
+        kinds = Kinds(worlds={name: judge.kinds for name, judge in judges.items()})
+        return cls(*hooks, kinds, dict(judges), groups=groups, faults=faults)
 
     @classmethod
     def recorded(cls, summary: Mapping[str, Any], episodes: int) -> Judge:
@@ -219,10 +220,7 @@ class Judge:
         self, rows: Sequence[PlayRow], episodes: Callable[[], Iterable[Episode]] = list
     ) -> dict[str, Any]:
         """The summary of plays by their rows, which it has made; `episodes` as in `summary_of`."""
-        kinds: Kinds | dict[str, Kinds] = self.kinds
-        if self.worlds:
-            kinds = {name: judge.kinds for name, judge in self.worlds.items()}
-        return summary_of(rows, kinds, is_judged=self.success is not None, episodes=episodes)
+        return summary_of(rows, self.kinds, is_judged=self.success is not None, episodes=episodes)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -243,7 +241,8 @@ def repeating(known: Mapping[Id, PlayRow], heads: Mapping[str, Any]) -> Judge:
     if set(worlds) == {""}:
         return worlds[""]
     hooks = {hook for head in heads.values() for hook in head["hooks"]}
-    return replace(_judge(known, {"hooks": hooks}), worlds=worlds)
+    kinds = Kinds(worlds={name: judge.kinds for name, judge in worlds.items()})
+    return replace(_judge(known, {"hooks": hooks}), kinds=kinds, worlds=worlds)
 
 
 def _judge(known: Mapping[Id, PlayRow], head: Mapping[str, Any]) -> Judge:

@@ -47,11 +47,11 @@ def summarise(
     success: Success | None = None,
     measures: Measures | None = None,
     labels: Labels | None = None,
-    kinds: Kinds | Mapping[str, Kinds] = Kinds(),  # noqa: B008 (frozen)
+    kinds: Kinds = Kinds(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """A JSON-able summary; `success` says whether an episode reached its goal (None = it cannot
-    tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's; of several
-    worlds `kinds` are by world. One episode is held at a time.
+    tell), `measures`, `labels` and `kinds` (which scores are rates) are the scenario's. One episode
+    is held at a time.
 
     Keys: `episodes ok failed excluded tasks returns success score pass_hat_k pass_hat_k_intervals
     tries groups won together measures labels lost ends errors`, and those of
@@ -67,7 +67,7 @@ def summarise(
 
 def summary_of(
     rows: Sequence[PlayRow],
-    kinds: Kinds | Mapping[str, Kinds],
+    kinds: Kinds,
     *,
     is_judged: bool,
     episodes: Callable[[], Iterable[Episode]] = list,
@@ -93,9 +93,8 @@ def summary_of(
     judged = [row for row in all_ if row.success is not None]
     failed = [row for row in all_ if row.end == FAILED]
     agents = list(dict.fromkeys(row.whose(agent) for row in all_ for agent in row.returns or ()))
-    several = {"": kinds} if isinstance(kinds, Kinds) else kinds
     parts = [
-        _part(all_, world, several.get(world, Kinds()), is_judged, world in copied)
+        _part(all_, world, kinds.of_world(world), is_judged, world in copied)
         for world in dict.fromkeys(row.world for row in all_)
     ]
     return {
@@ -103,7 +102,7 @@ def summary_of(
         **{key: _named(parts, key) for key in ("groups", "won", "together")},
         "measures": _named(parts, "measures"),
         "labels": _named(parts, "labels"),
-        "lost": lost_episodes(failed, judged, several.get("", Kinds())),
+        "lost": lost_episodes(failed, judged, kinds),
         "ends": dict(Counter(row.end for row in all_).most_common()),
         "errors": dict(Counter(map(_cause, failed)).most_common(10)),
         **columns.values(agents),

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.groups import RETURN, as_one_play, finite, interval_text, statistics
+from gem_ma.scores.groups import RETURN, as_one_play, finite, interval_text, statistics, units
 from gem_ma.scores.studies import (
     NO_PAIR,
     RESAMPLES,
@@ -26,7 +26,6 @@ from gem_ma.scores.studies import (
     difference_text,
     one_difference,
     paired_difference,
-    units_of,
 )
 
 Sides = Mapping[str, Sequence[str]]  # side -> its agents
@@ -50,7 +49,7 @@ def with_sides(cell: Cell, sides: Sides) -> Cell:
             continue
         means = {play: fmean(one[play] for one in paid) for play in shared}
         rate = cell.kinds.is_rate(f"{RETURN}{side}")
-        found = statistics().mean_interval([*means.values()], units_of([*means]), rate=rate)
+        found = statistics().mean_interval([*means.values()], units(means), rate=rate)
         values[f"{RETURN}{side}"] = means
         told[side] = {
             "mean": found.mean,

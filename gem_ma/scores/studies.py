@@ -29,6 +29,7 @@ from gem_ma.scores.groups import (
     finite,
     interval_text,
     statistics,
+    units,
 )
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import copied_worlds
@@ -75,7 +76,7 @@ def paired_difference(
     play. `rate`: as in `gem_ma.scores.stats.paired`."""
     keys, before, after = zip(*pairs, strict=True)
     result = statistics().paired(
-        before, after, units_of(keys), resamples=resamples, family=family, rate=rate
+        before, after, units(keys), resamples=resamples, family=family, rate=rate
     )
     return {
         "difference": result.difference,
@@ -93,13 +94,6 @@ def one_difference(pairs: Sequence[tuple[tuple[Any, ...], float, float]]) -> dic
     """The same of two cells whose plays are copies of one each: a difference that nothing tests."""
     _, before, after = pairs[0]
     return {**NO_PAIR, "difference": apart(before, after), "method": ONE_PLAY, "tasks": 1}
-
-
-def units_of(keys: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The independent unit of each key: its task, or its seed where there is one task only."""
-    # with one task its seeds are all that is independent
-    single = len({key[0] for key in keys}) == 1
-    return [key[:2] if single else key[0] for key in keys]
 
 
 Names = tuple[str, ...]
@@ -452,14 +446,13 @@ def _tensor(axes: Mapping[str, Names], cells: Mapping[Names, Cell], score: str) 
     without such a unit."""
     import numpy as np
 
-    single = len({id_[0] for cell in cells.values() for id_ in cell.values.get(score, {})}) == 1
+    ids = list({id_: 0 for cell in cells.values() for id_ in cell.values.get(score, {})})
+    unit_of = dict(zip(ids, units(ids), strict=True))
     by_unit = []
     for names in itertools.product(*axes.values()):
         grouped: dict[Any, list[float]] = {}
-        for (task, seed, _), value in (
-            cells[names].values.get(score, {}) if names in cells else {}
-        ).items():
-            grouped.setdefault((task, seed) if single else task, []).append(value)
+        for id_, value in (cells[names].values.get(score, {}) if names in cells else {}).items():
+            grouped.setdefault(unit_of[id_], []).append(value)
         by_unit.append({unit: fmean(numbers) for unit, numbers in grouped.items()})
     # a unit that one cell lacks would tilt the mean of its row
     shared = sorted(set.intersection(*map(set, by_unit))) if by_unit else []

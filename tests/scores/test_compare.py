@@ -14,10 +14,13 @@ import pytest
 
 from gem_ma import registry
 from gem_ma.cli.main import main
+from gem_ma.kernel.episode import Seat
 from gem_ma.scores.comparison import bounds_text, compare_cells, verdict_of
-from gem_ma.scores.groups import ONE_PLAY
+from gem_ma.scores.groups import ONE_PLAY, Kinds
+from gem_ma.scores.judge import Judge
 from gem_ma.scores.studies import Cell, difference_text, study_summary
 from tests.hostile import one_line
+from tests.plays import recorded
 
 TASKS = 40
 FACTS: dict[str, Any] = {
@@ -83,6 +86,37 @@ def test_two_plays_that_are_copied_are_not_tested() -> None:
     # one of them alone is a constant that the other, drawn anew, is compared with
     drawn = compare_cells(first, cell(more))["scores"]["success"]
     assert drawn["p"] is not None and drawn["low"] is not None
+
+
+def of_two_worlds(won: float) -> Cell:
+    """Thirty seeds of the one task of each of two worlds; half of a's are won at least."""
+    ids = [(f"{world}/test/0", seed, 0) for world in "ab" for seed in range(30)]
+    success = {id_: float(id_[1] % 2 or id_[1] < won) for id_ in ids}
+    own = {id_: one for id_, one in success.items() if id_[0] == "a/test/0"}
+    kinds = Judge.among({"a": Judge(kinds=Kinds(("told",), ("told",))), "b": Judge()}).kinds
+    return Cell(FACTS, {"success": success, "success a": own, "a told": own}, kinds=kinds)
+
+
+def test_seeds_of_worlds_with_one_task_each_are_what_is_compared() -> None:
+    """Two tasks were told of, and p of sixty plays was .5."""
+    first, second = of_two_worlds(0), of_two_worlds(24)
+    row = compare_cells(first, second)["scores"]["success"]
+    assert row["tasks"] == 60 and row["p"] < 0.001
+    assert row["difference"] == pytest.approx(row["b"] - row["a"]) == pytest.approx(0.4)
+    cells = {("x", "z"): first, ("y", "z"): second}
+    summary = study_summary({"one": ("x", "y"), "other": ("z",)}, cells, ("x", "z"))
+    assert summary["margins"]["success"]["one"]["y"]["n"] == 60
+
+
+def test_a_world_of_several_declares_its_scores_as_it_does_alone() -> None:
+    first = of_two_worlds(0)
+    scores = compare_cells(first, first)["scores"]
+    assert scores["a told"]["better"] == "more" and scores["success a"]["better"] == "more"
+    # a rate that is equal in all plays may still differ
+    assert all(scores[name]["low"] < 0 < scores[name]["high"] for name in scores)
+    bad = Judge(lambda _: False, lambda _: {"told": 0.0}, kinds=Kinds(more=("told",)))
+    summary = Judge.among({"a": bad}).summarise([recorded({"x": Seat()}, world="a")])
+    assert summary["lost"]["episodes"][0]["measures"] == {"told": 0.0}
 
 
 def noise(rng: random.Random) -> dict[str, list[float]]:
