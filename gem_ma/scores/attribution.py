@@ -26,6 +26,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from gem_ma.driver.behaviour import Factory
@@ -465,7 +466,7 @@ async def agent_values(
 ) -> Shares:
     """What each agent adds, where `baseline` sits in place of those that are left out: Shapley
     values of the mean return of all agents, or of `whose` (an agent or a team; of a team its
-    members are the players).
+    members are the players, and their mean is shared out).
 
     Up to `exact_to` agents all coalitions are played, K = `plays` times each; beyond, K orders are
     drawn and each is played through. Either way the shares add up to the worth of everybody less
@@ -567,7 +568,8 @@ def game_of(scenario: Scenario, episode: Episode, whose: str | None) -> tuple[li
         teams.setdefault(scenario.team(episode, agent) or "", []).append(agent)
     if whose is not None and whose in teams:
         members = teams[whose]
-        return members, lambda episode: math.fsum(episode.returns()[x] for x in members)
+        # the mean, as in every score of a team
+        return members, lambda episode: fmean(episode.returns()[x] for x in members)
     names = ", ".join([*agents, *filter(None, teams)])
     if whose is not None:
         raise ConfigError(f"no agent or team of {scenario.id} is called {whose!r}; it has {names}")
@@ -576,4 +578,4 @@ def game_of(scenario: Scenario, episode: Episode, whose: str | None) -> tuple[li
             f"{scenario.id} is zero-sum, so all together always get the same; say whose return is"
             f" shared out: {names}"
         )
-    return agents, lambda episode: math.fsum(episode.returns().values()) / len(agents)
+    return agents, lambda episode: fmean(episode.returns().values())

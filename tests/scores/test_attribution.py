@@ -20,6 +20,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Game
 from gem_ma.kernel.types import Action, Asked, Message
 from gem_ma.scores.forked import Forks, Openings, mean_of
+from gem_ma.scores.together import groups_of
 from tests.scores.exact_values import (
     KUHN,
     KUHN_PLAYERS,
@@ -403,6 +404,17 @@ def test_shares_of_many_agents_are_sampled_by_orders() -> None:
         (some.everybody or 0) - (some.nobody or 0), abs=1e-9
     )
     assert all(abs(value.mean - 0.5 / 7) < 4 * value.error for value in some.shares.values())
+
+
+def test_what_a_team_comes_to_is_its_mean_as_in_every_score() -> None:
+    class Pairs(Votes):
+        def team(self, episode: Episode, agent: str) -> str:
+            return "first" if agent in self.agents[:2] else "second"
+
+    forks = forks_of(Pairs(), dict.fromkeys(Pairs.agents, often(1.0)), 0)
+    shares = asyncio.run(attribution.agent_values(forks, often(1.0), plays=2, whose="first"))
+    team = groups_of(forks.episode, team=Pairs().team)["team first"]
+    assert shares.everybody == team.mean != 0 and set(shares.shares) == {*Pairs.agents[:2]}
 
 
 def test_shares_of_plays_that_all_fail_are_not_nothing() -> None:
