@@ -31,7 +31,7 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import ToolCall, Turn
-from gem_ma.pages.static.explained import GIVEN, Decisive, decided_at
+from gem_ma.pages.static.explained import GIVEN, MANY_HEADS, Decisive, decided_at, whom_most
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.runs.explaining import (
     REPLIES,
@@ -327,7 +327,7 @@ def _lines(row: Mapping[str, Any], episode: Episode, scenario: Scenario) -> list
         ]
         heads = [f"for {agent}" for agent in episode.cast]
         if len(heads) > MOST_AGENTS:
-            heads = ["for itself", "for whom most", ""]
+            heads = MANY_HEADS
         lines = [columns(rows, ("step", "agent", "said", *heads))]
         condition = f"{condition}, against {row['instead']}"
     else:
@@ -366,8 +366,7 @@ def _felt(message: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     values = message["values"]
     if len(values) <= MOST_AGENTS:
         return [_text(value) for value in values.values()]
-    others = [agent for agent in values if agent != message["agent"]]
-    most = max(others, key=lambda agent: abs(values[agent]["mean"] or 0.0))
+    most = whom_most(message["agent"], {agent: one["mean"] for agent, one in values.items()})
     return [_text(values[message["agent"]]), names[most], _text(values[most])]
 
 

@@ -190,6 +190,19 @@ def test_messages_and_agents_are_tables(run: Path) -> None:
     assert mean == shares and "random_legal instead, of the return of b;" in of_one["caption"]
 
 
+def test_a_message_that_one_of_many_felt_is_told_of_that_one(run: Path) -> None:
+    """The page had the first eight alone, for whom it was `0, no difference seen`."""
+    nothing, much = ({"mean": x, "low": x, "high": x} for x in (0.0, -2.0))
+    felt = {f"p{n}": much if n == 30 else nothing for n in range(40)}
+    said = {"step": 1, "agent": "p20", "values": felt}
+    add_row(run / EXPLAINED, {**messages_row(), "values": [said]})
+    (table,) = lost_of(run)[1]["tables"]
+    assert table["columns"] == ["step", "agent", "for itself", "for whom most", ""]
+    assert table["rows"] == [
+        ["1", "p20", "0, no difference seen", "p30", "-2.000 [-2.000, -2.000]"]
+    ]
+
+
 BAD = [
     "{",
     "[]",

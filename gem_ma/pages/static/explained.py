@@ -21,6 +21,7 @@ from gem_ma.scores.judge import Faults, fault_of
 
 GIVEN = {"state": "as it lay", "view": "as the agent could know"}
 MOST_AGENTS = 8  # columns of a table
+MANY_HEADS = ["for itself", "for whom most", ""]  # of a message that more agents felt
 MOST_ROWS = 400  # as many as a page has turns
 MOST_TEXT = 300  # letters of a sentence
 
@@ -255,15 +256,24 @@ def _bars(known: Mapping[tuple[int, str], Turned]) -> list[dict[str, Any]]:
 
 
 def _said(messages: Sequence[Said]) -> dict[str, Any]:
-    agents = list(dict.fromkeys(agent for one in messages for agent in one.values))[:MOST_AGENTS]
-    return {
-        "columns": ["step", "agent", *(f"for {_cut(agent)}" for agent in agents)],
-        "rows": [
-            [str(one.step), _cut(one.agent)]
-            + [one.values[agent].text if agent in one.values else "" for agent in agents]
-            for one in messages[:MOST_ROWS]
-        ],
-    }
+    agents = list(dict.fromkeys(agent for one in messages for agent in one.values))
+    is_many = len(agents) > MOST_AGENTS
+    rows = []
+    for one in messages[:MOST_ROWS]:
+        told = {agent: value.text for agent, value in one.values.items()}
+        felt = [told.get(agent, "") for agent in agents]
+        if is_many:  # the first ones need not be those who felt it
+            most = whom_most(one.agent, {agent: value.mean for agent, value in one.values.items()})
+            felt = [told.get(one.agent, ""), _cut(most), told.get(most, "")]
+        rows.append([str(one.step), _cut(one.agent), *felt])
+    heads = MANY_HEADS if is_many else [f"for {_cut(agent)}" for agent in agents]
+    return {"columns": ["step", "agent", *heads], "rows": rows}
+
+
+def whom_most(speaker: str, means: Mapping[str, float | None]) -> str:
+    """For whom of the others a message did most; "" where there are none."""
+    others = [agent for agent in means if agent != speaker]
+    return max(others, key=lambda agent: abs(means[agent] or 0.0), default="")
 
 
 def _shares(row: Agents) -> dict[str, Any]:
