@@ -209,7 +209,10 @@ def _why_few(made: dict[str, Any], agents: tuple[str, ...]) -> str:
     if agents and not made["rows"]:
         return f"; in none of them {' or '.join(agents)} has a row"
     if made["format"] == "preference" and not made["rows"]:
-        return "; a pair wants two plays of one start, as run.episodes_per_task=4 makes them"
+        return (
+            "; a pair wants two plays of one start, as run.episodes_per_task=4 makes them where a"
+            " scenario has several tasks, and groups of a training in any"
+        )
     return ""
 
 

@@ -298,7 +298,10 @@ class RunSettings(Settings):
     truncation."""
 
     episodes_per_task: int = Field(
-        1, ge=1, description="Plays of every task, each with a seed of its own."
+        1,
+        ge=1,
+        description="Plays of every task, all from its seed; where there is one task alone, each"
+        " from a seed of its own.",
     )
     seed: int = Field(0, description="First of all random numbers; equal seeds, equal plays.")
     # plays of one process wait for models most of the time; above this their book-keeping costs

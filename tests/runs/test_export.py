@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 import gem_ma
 from gem_ma.cli.export import FORMATS as TYPED
 from gem_ma.cli.main import main
+from gem_ma.kernel.episode import Entry
+from gem_ma.kernel.types import Action
 from gem_ma.runs.export.tables import harmless, write_csv
 from gem_ma.runs.export.writing import FORMATS, pairs
 from tests.hostile import one_line
@@ -119,6 +122,15 @@ def test_of_two_acts_in_one_view_the_one_that_led_to_more_is_preferred(
     # plays of one start that went alike prefer nothing
     same = [next(gem_ma.read_episodes("game"))] * 2
     assert not list(pairs(same, lambda episode: None))
+
+
+def test_what_cannot_be_judged_is_in_no_pair_with_what_can(here: Path) -> None:
+    start = [next(gem_ma.read_episodes("game"))] * 3
+    acts = [replace(start[0].turns[0], action=Action(text)) for text in "abc"]
+    plays = [replace(one, repeat=n, turns=(acts[n],)) for n, one in enumerate(start)]
+    plays[2] = replace(plays[2], ledger=(Entry(0, acts[0].agent, 9.0),))
+    (pair,) = pairs(plays, lambda episode: (True, False, None)[episode.repeat], [acts[0].agent])
+    assert (pair["repeat"], pair["rejected_repeat"], pair["margin"]) == (0, 1, 1.0)
 
 
 def test_talks_are_written_as_the_benchmarks_store_them(

@@ -41,26 +41,23 @@ def pairs(
     """`prompt chosen rejected tools agent margin`, and what names the two episodes.
 
     Of the plays of one start (task and seed, or `group`) the best is paired with each that came to
-    less. A pair whose talk parted before the agent chose otherwise is none.
+    less, by success where any of them is judged, else by the agent's return. A pair whose talk
+    parted before the agent chose otherwise is none.
     """
     starts: dict[tuple[str, int | str], list[Episode]] = {}
     for episode in episodes:
         if episode.end.scored:
             starts.setdefault((episode.id[0], episode.group or episode.seed), []).append(episode)
     for plays in starts.values():
+        # a play that nobody can judge is worth neither more nor less than one that was won
+        judged = [(float(success), play) for play in plays if (success := won(play)) is not None]
         for agent in speakers(plays[0], agents):
-            ranked = sorted(plays, key=lambda play: _worth(play, agent, won), reverse=True)
-            for worse in ranked[1:]:
-                margin = _worth(ranked[0], agent, won) - _worth(worse, agent, won)
-                pair = _pair(ranked[0], worse, agent) if margin > 0 else None
+            worth = judged or [(play.returns().get(agent, 0.0), play) for play in plays]
+            (most, better), *others = sorted(worth, key=lambda one: one[0], reverse=True)
+            for less, worse in others:
+                pair = _pair(better, worse, agent) if less < most else None
                 if pair is not None:
-                    yield {**pair, "margin": margin}
-
-
-def _worth(episode: Episode, agent: str, won: Won) -> float:
-    """Success where it is judged, else the agent's return."""
-    success = won(episode)
-    return episode.returns().get(agent, 0.0) if success is None else float(success)
+                    yield {**pair, "margin": most - less}
 
 
 def _pair(better: Episode, worse: Episode, agent: str) -> dict[str, Any] | None:
