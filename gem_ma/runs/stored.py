@@ -82,8 +82,11 @@ def open_record(
     """
     changed = differing(path)
     if scenario is not None:
-        config = _with_scenario(recorded_config(path), scenario, path)
-        worlds = _made(config, scenario)
+        config = recorded_config(path)
+        if config.scenario is not None:
+            block = config.scenario.model_copy(update={"id": scenario})
+            config = config.model_copy(update={"scenario": block})
+        worlds = _trusted(config, scenario)
         _check_data(path, worlds)
         if changed:
             say(f"{changed}; the plays are judged by {scenario} as it is now")
@@ -165,24 +168,33 @@ def record_for_page(
         return Recorded(path, Judge())
 
 
-def _trusted(config: Config) -> Worlds:
-    """The worlds of a recorded config. Raises ConfigError where one is code of the folder."""
+def _trusted(config: Config, named: str | None = None) -> Worlds:
+    """The worlds of a recorded config. Raises ConfigError where one that the user has not `named`
+    is code of the folder, and where none is called so."""
     blocks = [config.only] if config.scenario is not None else [*config.scenarios.values()]
     if not blocks:
         raise ConfigError("its resolved.yaml names no scenario")
-    for name in (block.id for block in blocks):
-        if not registry.known("scenarios", name):
-            raise _CodeOfFolder(
-                f"the scenario {name!r} is code that the run folder names, which reading never"
-                f" runs (--scenario {name} does)"
-            )
-    for block_id, wrapper in ((block.id, name) for block in blocks for name in _wrappers(block)):
-        if not registry.known("wrappers", wrapper):
-            raise _CodeOfFolder(
-                f"the wrapper {wrapper!r} is code that the run folder names, which reading never"
-                f" runs (--scenario {block_id} does)"
-            )
-    return _made(config, blocks[-1].id)
+    ids = dict.fromkeys(block.id for block in blocks)
+    if named is not None and named not in ids:
+        raise ConfigError(f"--scenario {named}: the run has several, {', '.join(ids)}; name one")
+    others = [block for block in blocks if block.id != named]
+    code = {block.id: words for block in others if (words := _code_in(block))}
+    if code:
+        (name, words), *rest = code.items()
+        # only one can be named
+        more = f" (--scenario {name} does)" if named is None and not rest else ""
+        raise _CodeOfFolder(
+            f"the {words} is code that the run folder names, which reading never runs{more}"
+        )
+    return _made(config, named or blocks[-1].id)
+
+
+def _code_in(block: ScenarioSettings) -> str:
+    """What of a scenario's settings names code of the folder; "" where nothing does."""
+    if not registry.known("scenarios", block.id):
+        return f"scenario {block.id!r}"
+    strange = (name for name in _wrappers(block) if not registry.known("wrappers", name))
+    return next((f"wrapper {name!r}" for name in strange), "")
 
 
 def _wrappers(block: ScenarioSettings) -> Iterator[str]:
@@ -201,14 +213,6 @@ def _made(config: Config, name: str) -> Worlds:
         # options of a stranger's file make a scenario raise what it likes
         fault = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"the scenario {name!r} cannot be made: {fault}") from error
-
-
-def _with_scenario(config: Config, name: str, path: Path) -> Config:
-    """The config with the scenario's code exchanged, its options as they were recorded."""
-    if config.scenario is None:
-        raise ConfigError(f"{path}: it has several scenarios, and one is named; leave it out")
-    block = config.scenario.model_copy(update={"id": name})
-    return config.model_copy(update={"scenario": block})
 
 
 def recorded_config(path: Path) -> Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,25 @@ def test_a_score_without_the_rules_calls_unequal_only_what_needs_none(
     stored["returns"]["a"]["mean"] += 1.0
     path.write_text(json.dumps(stored))
     assert "returns.a.mean" in printed(capsys, "score", "odd")["changed"]
+
+
+def test_the_one_file_among_several_scenarios_is_named_and_judges_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was refused, though the line on such a run advised it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(GAME.replace("WIN", "> 0"))
+    worlds = "{own: {id: game.py, tasks: 3}, other: {id: kuhn_poker, tasks: 2}}"
+    seats = "{'*': {behaviour: random_legal}}"
+    (tmp_path / "several.yaml").write_text(f"scenarios: {worlds}\nagents: {seats}\n")
+    assert main(["run", "several.yaml", "--out", "r", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["score", "r"]) == 0
+    assert "as far as it needs no rules" in capsys.readouterr().out
+    assert main(["score", "r", "--scenario", "game.py"]) == 0
+    assert re.search(r"as recorded +equal$", capsys.readouterr().out, re.M)
+    assert main(["score", "r", "--scenario", "x.py"]) == 2
+    assert "the run has several, game.py, kuhn_poker; name one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
