@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,7 @@ from gem_ma.system.extras import install
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
+from gem_ma.engines.local.kv_cache import SPARE, grow_in_place  # noqa: E402
 from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 
 WORDS = "Kuhn poker. Your card is J. Moves so far: none. Choose check or bet."
@@ -387,6 +389,38 @@ def test_the_turns_of_a_talk_compute_what_is_new_only_and_sample_the_same(byte_m
     prompts = [reply.usage for talk in kept for reply in talk]
     computed = sum((usage.prompt_tokens or 0) - (usage.cached_tokens or 0) for usage in prompts)
     assert 3 * computed < sum(usage.prompt_tokens or 0 for usage in prompts)
+
+
+def test_a_token_is_appended_without_a_copy_of_those_before_it() -> None:
+    """Keys and values are those of the library's own cache, whatever is done to rows meanwhile."""
+    from transformers import DynamicCache
+
+    generator = torch.Generator().manual_seed(3)
+
+    def states(rows: int, tokens: int) -> Any:
+        return torch.randn(rows, 2, tokens, 4, generator=generator)
+
+    first = states(3, 5), states(3, 5)
+    plain, growing = DynamicCache(), DynamicCache()
+    for cache in (plain, growing):
+        cache.update(*first, 0)
+    grow_in_place(growing)
+    places = []
+    for step in range(SPARE + 40):
+        rows = len(plain.layers[0].keys)
+        if step == 10:  # a row ends
+            for cache in (plain, growing):
+                cache.batch_select_indices(torch.tensor([2, 0]))
+            continue
+        if step == 20:  # padding is dropped
+            for layer in (plain.layers[0], growing.layers[0]):
+                layer.keys, layer.values = layer.keys[:, :, 2:], layer.values[:, :, 2:]
+        new = states(rows, 1), states(rows, 1)
+        wanted = plain.update(*new, 0)
+        got = growing.update(*new, 0)
+        assert all(map(torch.equal, got, wanted)) and growing.get_seq_length() == got[0].shape[2]
+        places.append(got[0].data_ptr())
+    assert len(set(places)) == 4  # at the start, when rows changed, and after SPARE more
 
 
 def test_a_broken_prefix_is_computed_from_where_it_breaks(byte_model: Path) -> None:

@@ -20,7 +20,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gem_ma.engines.local.kv_cache import KVCache, Path, stamp, token_bytes, usual_limit
+from gem_ma.engines.local.kv_cache import (
+    KVCache,
+    Path,
+    grow_in_place,
+    stamp,
+    token_bytes,
+    usual_limit,
+)
 from gem_ma.engines.local.sampling import Draw, Source, Tree, Walk, drawn, stopped
 from gem_ma.engines.models.settings import Memory
 from gem_ma.engines.models.vocabulary import Vocabulary
@@ -429,6 +436,7 @@ class Decoder:
             parts.append(self._prefill(group))
         whole = joined(self.torch, parts)
         whole.tidy()
+        grow_in_place(whole.cache)
         return whole
 
     def _prefill(self, draws: list[Draw]) -> Batch:

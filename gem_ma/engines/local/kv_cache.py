@@ -14,6 +14,7 @@ import heapq
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 # on a CPU at most, or a sixteenth of its memory; an accelerator keeps an eighth of its own
@@ -155,6 +156,58 @@ def _common(mine: tuple[int, ...], ids: Sequence[int], start: int, end: int) -> 
         else:
             high = middle
     return low - 1
+
+
+SPARE = 64  # columns of room behind the tokens of a running batch
+
+
+@cache
+def _growing_layer() -> Any:
+    from transformers.cache_utils import DynamicLayer
+
+    class GrowingLayer(DynamicLayer):
+        """Keys and values [B, H, T, D] in memory that has columns to spare: a token is written
+        behind them, where the library's layer copies all of them to append one."""
+
+        def __init__(self, keys: Any, values: Any) -> None:
+            super().__init__()
+            self.lazy_initialization(keys, values)
+            self.keys = keys
+            self.values = values
+            self._grown: tuple[Any, Any] | None = None  # views of the memory, as last handed out
+            self._memory: list[Any] = []
+
+        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> Any:
+            before = self.keys.shape[2]
+            width = before + key_states.shape[2]
+            # Rows may have been chosen, joined or moved meanwhile: then the memory is another's.
+            ours = self._grown is not None and self._grown[0] is self.keys
+            if not ours or width > self._memory[0].shape[2]:
+                self._memory = [self._roomy(old, width) for old in (self.keys, self.values)]
+            for memory, new in zip(self._memory, (key_states, value_states), strict=True):
+                memory[:, :, before:width] = new
+            self.keys, self.values = self._grown = tuple(
+                memory[:, :, :width] for memory in self._memory
+            )
+            return self._grown
+
+        @staticmethod
+        def _roomy(states: Any, width: int) -> Any:
+            rows, heads, columns, size = states.shape
+            memory = states.new_empty(rows, heads, width + SPARE, size)
+            memory[:, :, :columns] = states
+            return memory
+
+    return GrowingLayer
+
+
+def grow_in_place(cache: Any) -> None:
+    """Changes a plain cache, so that tokens are appended to it without a copy of the rest."""
+    layer_type = _growing_layer()
+    cache.layers = [
+        layer if isinstance(layer, layer_type) else layer_type(layer.keys, layer.values)
+        for layer in cache.layers
+    ]
 
 
 def token_bytes(cache: Any) -> int | None:
