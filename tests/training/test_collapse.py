@@ -409,6 +409,16 @@ def test_a_return_against_players_who_stand_still_tells_what_was_learned(
     assert guarded(*overrides).detectors.zero_sum is is_duel
 
 
+def test_the_return_that_is_judged_is_the_policys_own_where_players_change_seats() -> None:
+    guard = guarded("agents.player_1=random_legal", "train.seats=swap")
+    metrics = {
+        "return": {"player_0": 0.0, "player_1": 0.0},
+        "policies": {"main": {"return": {"player_0": 1.0, "player_1": 3.0}}},
+    }
+    guard.updated(Step(1, metrics=metrics))
+    assert guard.detectors.past == {"main/paid": [2.0]}
+
+
 @pytest.mark.long
 def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
     notes: list[str] = []

@@ -310,11 +310,6 @@ class Guard(Attendant):
         self.worlds = worlds
         self.policies = {name: policies[name] for name in settings.policies if name in policies}
         self.learners = {name: learners[name] for name in settings.policies}
-        self.agents: dict[str, list[str]] = {name: [] for name in settings.policies}
-        for world in worlds.played:
-            for agent, seat in world.config.agents.items():
-                if seat.policy in self.agents:
-                    self.agents[seat.policy].append(f"{world.name} {agent}".strip())
         # under `off` the signs are still measured and logged, but not judged
         self.on = settings.on_collapse != "off"
         self.detectors = Detectors(self._is_duel(worlds))
@@ -328,7 +323,7 @@ class Guard(Attendant):
         if not all(world.scenario.zero_sum for world in worlds.played):
             return False
         return self.settings.opponents is not None or any(
-            sum(seat.policy in self.agents for seat in world.config.agents.values()) > 1
+            sum(seat.policy in self.learners for seat in world.config.agents.values()) > 1
             for world in worlds.played
         )
 
@@ -336,7 +331,7 @@ class Guard(Attendant):
         if step.number:
             policies = step.metrics["policies"]
             episodes = step.rollouts.episodes
-            measured = self.after_update(episodes, step.metrics["return"], list(policies))
+            measured = self.after_update(episodes, policies)
             for name, values in measured.items():
                 policies[name] |= values
             self._probe(step)
@@ -377,21 +372,18 @@ class Guard(Attendant):
         return {"alarms": self.counts} if self.counts else {}
 
     def after_update(
-        self,
-        episodes: Sequence[Episode],
-        returns: Mapping[str, float | None],
-        policies: Sequence[str],
+        self, episodes: Sequence[Episode], policies: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, float]]:
-        """The signs of health in the episodes of an update, by policy."""
+        """The signs of health in the episodes of an update, by policy; `policies`: the metrics of
+        those that learned."""
         logged = {}
-        for name in policies:
+        for name, numbers in policies.items():
             learner = self.learners[name]
             # how it spells an answer, where it has a tokenizer
             encode = learner.spell if isinstance(learner, ScoresTexts) else None
             measured = health(episodes, name, encode)
-            paid = [
-                value for agent in self.agents[name] if (value := returns.get(agent)) is not None
-            ]
+            # its own: an agent may have been played by another one, a snapshot say
+            paid = [*numbers.get("return", {}).values()]
             if self.on:
                 mean = _mean(paid) if paid else None
                 self._alarms += self.detectors.after_update(name, measured, mean)
