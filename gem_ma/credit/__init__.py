@@ -115,10 +115,10 @@ def turns(
 
     Turns before an episode's last fork stand in the record of the play that was forked, and give
     no rows here. Credit and returns are taken over *all* own turns of the agent, trained or not.
-    FAILED and INTERRUPTED episodes give no rows and are counted. Where an agent's part was cut
-    (`Episode.goes_on`), the return continues with `tails[(episode index, agent)]` (a critic's
-    value of the view as if it were asked now; absent or the agent had left: 0);
-    `truncated="drop"` leaves such episodes out instead, counted. Raises ConfigError for an
+    FAILED and INTERRUPTED episodes that seat the policy give no rows and are counted. Where an
+    agent's part was cut (`Episode.goes_on`), the return continues with `tails[(episode index,
+    agent)]` (a critic's value of the view as if it were asked now; absent or the agent had left:
+    0); `truncated="drop"` leaves such episodes out instead, counted. Raises ConfigError for an
     unknown rule, an unusable gamma or an agent without one, ArithmeticError where reward is lost
     or made.
     """
@@ -131,6 +131,8 @@ def turns(
     excluded: Counter[str] = Counter()
     for index, episode in enumerate(episodes):
         agents = [agent for agent, seat in episode.cast.items() if seat.policy == policy]
+        if not agents:
+            continue
         is_cut = episode.end.bootstraps or any(agent in episode.cut for agent in agents)
         if not episode.end.scored or (truncated == "drop" and is_cut):
             # counted by how they ended: a step that loses half must not look like a small one

@@ -201,6 +201,8 @@ def test_failed_and_interrupted_episodes_give_no_rows_and_are_counted(end):
     table = turns([episode("ab", [(0, "a", 9.0)], end), EXAMPLE], "main")
     assert table.excluded == {end.value: 1}
     assert set(table.episode.tolist()) == {1}
+    # a policy loses nothing by plays in which it has no seat, as those of another world
+    assert turns([episode("ab", [], end)], "nobody").excluded == {}
 
 
 def test_only_turns_that_the_policy_sampled_are_rows_and_all_turns_count_for_credit():
