@@ -10,10 +10,9 @@ from typing import Any
 
 from gem_ma import registry
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
-from gem_ma.config.document import in_quotes
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.kernel.spelling import nearest
+from gem_ma.kernel.spelling import in_quotes, nearest
 from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.used import differing
 from gem_ma.scores.groups import CAUSES, cause_rows, group_rows

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gem_ma import registry
-from gem_ma.config.document import in_quotes
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.spelling import near
+from gem_ma.kernel.spelling import in_quotes, near
 from gem_ma.system.options import signature
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from gem_ma.cli.terminal import (
     quiet_option,
 )
 from gem_ma.cli.train import learn
-from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.runs.store import run_path
 from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
 from gem_ma.system.loopback import library
@@ -157,5 +157,5 @@ def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
         if policy in train.policies and config.policies[policy].options.get("constrain"):
             raise ConfigError(
                 f"policies.{policy}.constrain: a program asks as it likes, so what it samples is"
-                f" bound to nothing; set policies.{policy}.constrain=null"
+                f" bound to nothing; set policies.{in_quotes(policy)}.constrain=null"
             )

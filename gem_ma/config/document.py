@@ -81,17 +81,6 @@ def dotted(path: Keys) -> str:
     return "".join(parts).lstrip(".") if parts else ""
 
 
-def in_quotes(name: str) -> str:
-    """A name as it may stand in the key of an override, whatever is in it.
-
-    >>> in_quotes("ann"), in_quotes("Ann B."), in_quotes('A "B" C')
-    ('ann', '"Ann B."', '"A ""B"" C"')
-    """
-    if not {".", "=", '"'} & set(name):
-        return name
-    return '"' + name.replace('"', '""') + '"'
-
-
 def parted(override: str) -> tuple[tuple[str, ...], str | None]:
     """The names in the key of an override, and its value; None where it has none. A name in double
     quotes may hold dots and equals signs, and a quote where it is written twice.

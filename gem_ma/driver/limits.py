@@ -29,6 +29,7 @@ from gem_ma.kernel.episode import End, Limits
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing.bounds import bounded
 from gem_ma.kernel.scenario import Call, Game
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Reply, Sampling
 
 # What a play holds against a policy: sampled in another way than its config says, or silent from
@@ -50,8 +51,8 @@ def drawn_otherwise(agent: str, policy: Policy, sampling: Sampling) -> ConfigErr
             return ConfigError(
                 f"agent {agent!r}: its behaviour samples policy {policy.name!r} with {key} {asked},"
                 f" and the config says {configured}; a policy that learns is sampled as its config"
-                f" says: leave {key} out of sample(...), set policies.{policy.name}.{key}, or take"
-                " it out of train.policies"
+                f" says: leave {key} out of sample(...), set"
+                f" policies.{in_quotes(policy.name)}.{key}, or take it out of train.policies"
             )
     return None
 

@@ -1,4 +1,5 @@
-"""How messages write names and numbers: the nearest known name, and three decimals."""
+"""How messages write names and numbers: the nearest known name, a name in a key that is typed, and
+three decimals."""
 
 from __future__ import annotations
 
@@ -39,6 +40,17 @@ def nearest(word: str, known: Iterable[str], *, listed: bool = True) -> str:
     # names of a file may hold anything, and land on a terminal
     shown = [name if name.isprintable() and name else ascii(name) for name in names]
     return f" (known: {', '.join(shown)})" if names and listed else ""
+
+
+def in_quotes(name: str) -> str:
+    """A name as it may stand in the key of an override, whatever is in it.
+
+    >>> in_quotes("ann"), in_quotes("Ann B."), in_quotes('A "B" C')
+    ('ann', '"Ann B."', '"A ""B"" C"')
+    """
+    if not {".", "=", '"'} & set(name):
+        return name
+    return '"' + name.replace('"', '""') + '"'
 
 
 # Numbers as tables, pages and lines print them.

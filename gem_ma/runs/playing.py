@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_ma.config.check import single
-from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan, play_many
@@ -36,6 +35,7 @@ from gem_ma.engines.small.replay import Recorded, Remembered
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError
 from gem_ma.kernel.parsing.strict_json import dump_json, load_json
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Request
 from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models

@@ -31,6 +31,7 @@ from gem_ma.kernel.parsing.calls import read_call
 from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.parsing.text import clean
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Action, Image, Malformed, Message, Reply, ToolCall
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.program import Ending, News, OverError, Program, ProtocolFault
@@ -426,7 +427,7 @@ class Routes:
         if program.sampling is None:
             raise Refused(
                 f"agent {program.agent!r} has no policy; name one in the config:"
-                f" agents.{program.agent}.policy",
+                f" agents.{in_quotes(program.agent)}.policy",
                 status=404,
                 code="model_not_found",
             )

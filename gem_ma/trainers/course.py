@@ -27,6 +27,7 @@ from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.models.chat import Chat
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Reply, Request, Sampling, Usage
 from gem_ma.runs.open import open_config
 from gem_ma.runs.playing import wait
@@ -245,7 +246,7 @@ class Outside(Learned):
         if own.options.get("constrain"):
             raise ConfigError(
                 f"policies.{self.policy}.constrain: the servers of another library bind nothing;"
-                f" set policies.{self.policy}.constrain=null"
+                f" set policies.{in_quotes(self.policy)}.constrain=null"
             )
         self.sampling: Sampling = own.sampling
         # the learned seats sample elsewhere, so their model is neither looked for nor loaded

@@ -10,12 +10,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gem_ma.config.document import COMMAND_LINE, in_quotes, parted
+from gem_ma.config.document import COMMAND_LINE, parted
 from gem_ma.config.loading import load
 from gem_ma.config.schema import reveal
 from gem_ma.config.sources import locate
 from gem_ma.kernel.errors import ConfigError, DataError, GemMaError
 from gem_ma.kernel.scenario import Ask, Play, Scenario
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.runs.plans import open_policies
 
 TAU_BENCH = Path(

@@ -355,7 +355,7 @@ def test_what_alarms_advise_can_be_typed() -> None:
     cures = [(signal, advice) for signal, several in ADVICE.items() for advice in several]
     for signal, advice in cures:
         typed = re.findall(
-            r"""'[a-z.]+=[^']+'|"[a-zA-Z._]+=[^"]+"|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
+            r"""'[a-zA-Z._]+=[^']+'|"[a-zA-Z._]+=[^"]+"|(?:train|policies)\.[\w.{}]+=[\w.\[\]{}]*\w\]?""",
             advice.format(policy="NAME"),
         )
         assert ("=" in advice) == bool(typed) and all(map(fits_somewhere, typed)), (signal, typed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from gem_ma import config
+from gem_ma.config.document import parted
 from gem_ma.config.settings import Config
 from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table, view_key
@@ -387,11 +389,17 @@ def test_a_cure_that_is_set_already_is_not_named(signal: str, override: str, cur
 
 @pytest.mark.parametrize("signal", ["deaf", "unreadable"])
 def test_a_clone_that_is_advised_can_be_typed_as_it_stands(signal: str) -> None:
-    note = guarded()._note({"step": 3, "policy": "main", "signal": signal, "text": "gone"})
-    advised = next(word for word in note.split('"') if word.startswith("train.warm_start"))
+    guard = guarded()
+    note = guard._note({"step": 3, "policy": "main", "signal": signal, "text": "gone"})
+    advised = next(word for word in shlex.split(note) if word.startswith("train.warm_start"))
     settings = kuhn(advised.replace("FILE.py:NAME", "noisy_kuhn"))
     seats = settings.train.warm_start["main"].cast
     assert {seat.behaviour for seat in seats.values()} == {"noisy_kuhn"}
+    # a dot in a name parts no keys
+    guard.learners = {"gpt-4.1": guard.learners["main"]}
+    note = guard._note({"step": 3, "policy": "gpt-4.1", "signal": signal, "text": "gone"})
+    advised = next(word for word in shlex.split(note) if word.startswith("train.warm_start"))
+    assert parted(advised)[0] == ("train", "warm_start", "gpt-4.1")
 
 
 @pytest.mark.parametrize(

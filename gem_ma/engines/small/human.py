@@ -25,7 +25,7 @@ from gem_ma.kernel.parsing.formats import parse_tool_calls
 from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.parsing.reasoning import split_reasoning
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.spelling import near
+from gem_ma.kernel.spelling import in_quotes, near
 from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 
 # marks that would reorder what is read: a message could show another word than it holds
@@ -57,7 +57,8 @@ class Human:
         if not force and (self._input is None or not self._input.isatty()):
             raise ConfigError(
                 f"policy {policy!r}: the human engine needs a terminal to ask at; where answers"
-                f" come from a file or a pipe, take gem-ma run with policies.{policy}.force=true"
+                f" come from a file or a pipe, take gem-ma run with"
+                f" policies.{in_quotes(policy)}.force=true"
             )
         self._turn = asyncio.Lock()  # one person, one question
         self._printed: dict[str, int] = {}  # conversation -> messages already printed

@@ -19,7 +19,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from gem_ma import registry
-from gem_ma.config.document import in_quotes
 from gem_ma.config.loading import Loaded, load
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.driver.rollout import Plan, play
@@ -29,6 +28,7 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError, GemMaError, StoreError
 from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.scenario import Game
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Message, Reply, Request, spoken
 from gem_ma.pages.live.answers import whole_number
 from gem_ma.pages.live.forks import check_player

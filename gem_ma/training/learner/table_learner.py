@@ -22,6 +22,7 @@ from gem_ma.engines.small.table import Array, Table, decode, encode, fingerprint
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.parsing.legal import parse_legal
 from gem_ma.kernel.parsing.strict_json import load_json
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.critic import TableCritic
@@ -222,7 +223,7 @@ class TableLearner(TableReference):
             if getattr(settings, key) != LossSettings.model_fields[key].default:
                 raise ConfigError(
                     f"train.loss.{key}: is of Adam, and policy {self.policy!r} learns by sgd; set"
-                    f" policies.{self.policy}.optimizer=adam, or remove it"
+                    f" policies.{in_quotes(self.policy)}.optimizer=adam, or remove it"
                 )
 
     def update(

@@ -32,6 +32,7 @@ from typing_extensions import TypedDict
 from gem_ma.config.training import TrainSettings
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode
+from gem_ma.kernel.spelling import in_quotes
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exploitability import ScoresTexts
 from gem_ma.training.loop.exams import effects
@@ -70,7 +71,7 @@ WAKING = (
     "learn several times from each step's plays, train.loss.epochs=3 train.loss.minibatches=4"
     " train.lr=0.002"
 )
-FROM = "\"train.warm_start.{policy}={{cast: {{'*': {{behaviour: FILE.py:NAME}}}}}}\""
+FROM = "'train.warm_start.{policy}={{cast: {{\"*\": {{behaviour: FILE.py:NAME}}}}}}'"
 CLONING = f"begin as a clone of players who can be read, {FROM}"
 READING = f"begin as a clone of players who read what they are shown, {FROM}"
 ADVICE = {  # what to type, by signal; {policy} is its name
@@ -429,7 +430,7 @@ class Guard(Attendant):
         }
         reads = isinstance(self.learners[policy], ScoresTexts)
         return [
-            cure.format(policy=policy)
+            cure.format(policy=in_quotes(policy))
             for cure in ADVICE.get(signal, ())
             if not any(key in cure and is_set for key, is_set in held.items())
             and (cure is not WAKING or reads)
