@@ -287,6 +287,9 @@ def test_one_call_gives_the_plays_of_runs_studies_and_folders_of_them() -> None:
     assert gem_ma.to_frame(study) == gem_ma.to_frame("study") == wanted[2:]
     turns = gem_ma.to_frame(made, "turns")
     assert turns == [{"run": run["run"], **row} for run in made for row in run.rows("turns")]
+    # of what lies in its folder a study compares some: of another grid the cells are no part of it
+    Path("runs/study/study.json").write_text('{"cells": [{"run": "calm"}]}')
+    assert gem_ma.to_frame(study) == wanted[2:4] and gem_ma.to_frame("runs") == wanted[:4]
     with pytest.raises(ConfigError, match="rows are episodes or turns"):
         gem_ma.to_frame("runs", "plays", on_broken=print)
     for source, words in (("runs/exports", "holds no run folder"), ("gone", "gone: No such file")):

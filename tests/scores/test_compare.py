@@ -354,7 +354,7 @@ def test_the_one_file_among_several_scenarios_is_named_and_judges_anew(
     worlds = "{own: {id: game.py, tasks: 3}, other: {id: kuhn_poker, tasks: 2}}"
     seats = "{'*': {behaviour: random_legal}}"
     (tmp_path / "several.yaml").write_text(f"scenarios: {worlds}\nagents: {seats}\n")
-    assert main(["run", "several.yaml", "--out", "r", "--quiet"]) == 0
+    assert main(["run", "several.yaml", "run.baselines=false", "--out", "r", "--quiet"]) == 0
     capsys.readouterr()
     assert main(["score", "r"]) == 0
     assert "as far as it needs no rules" in capsys.readouterr().out

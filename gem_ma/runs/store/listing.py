@@ -68,7 +68,8 @@ def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list
 
 def run_folders(path: Path) -> list[Path]:
     """The run folders that a path stands for: itself, or all in it, by name; of a study, and of one
-    in it, the cells. Damaged ones are among them. Raises StoreError where there is none."""
+    in it, the cells that it compares. Damaged ones are among them. Raises StoreError where there is
+    none."""
     if os.path.lexists(path / "manifest.json"):
         return [path]
     with oserror(path):
@@ -79,14 +80,24 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def _below(path: Path, deeper: int) -> Iterator[Path]:
+    # beside them may lie cells that the grid has no more, or with fewer repeats
+    cells = {*_cells(path)} if is_study(path) else None
     for folder in (path / name for name in sorted(os.listdir(path))):
         if os.path.lexists(folder / "manifest.json"):
-            yield folder
+            if cells is None or folder.name in cells:
+                yield folder
         elif deeper and folder.is_dir():
             yield from _below(folder, deeper - 1)
 
 
 STUDY = "study.json"
+
+
+def _cells(study: Path) -> list[str]:
+    """The names of the folders of its cells. Raises StoreError."""
+    summary = read_json(study / STUDY, study)
+    with damage(study / STUDY):
+        return [str(cell["run"]) for cell in summary["cells"]]
 
 
 def folders_of_runs(root: Path) -> list[Path]:
@@ -95,7 +106,7 @@ def folders_of_runs(root: Path) -> list[Path]:
     found = []
     for folder in [root / name for name in sorted(os.listdir(root))] if root.is_dir() else []:
         try:
-            if run_folders(folder) != [folder] and not is_study(folder):
+            if not is_study(folder) and run_folders(folder) != [folder]:
                 found.append(folder)
         except StoreError:
             continue
