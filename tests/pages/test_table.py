@@ -25,6 +25,7 @@ from gem_ma.pages.static.learning import exam_intervals
 from gem_ma.runs.store import index, list_runs
 from gem_ma.runs.store.index import written
 from gem_ma.scores.columns import Used
+from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow
 from tests.browser import Browser
 from tests.command_line import gem_ma as gem_ma_command
@@ -149,6 +150,46 @@ def test_a_table_follows_its_record_and_has_what_each_run_lacks(tmp_path: Path) 
     site.close()
 
 
+GAME = """
+from gem_ma import Ask, Reward, Scenario
+
+class Game(Scenario):
+    agents = ("a",)
+
+    def play(self, rng, task):
+        yield Ask({"a": "?"}, legal=("x", "y"))
+        yield Reward({"a": 1.0})
+
+    def success(self, episode):
+        return episode.returns()["a"] > 0
+
+    def measures(self, episode):
+        return {"kind": 1.0}
+"""
+
+
+def test_a_table_says_what_the_page_of_the_run_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its index a play was neither won nor lost, and code that was named judged nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("game.py").write_text(GAME)
+    Path("strict.py").write_text(GAME.replace("> 0", "> 5").replace('"kind"', '"other"'))
+    gem_ma.run("game.py", {"agents.a": "first_legal"}, out="runs/own", n=2)
+    gem_ma.run("kuhn_poker", out="runs/cards", n=2)
+
+    def body(run: str, *columns: str, scenario: str | None = None) -> str:
+        site = Site(Path("runs"), scenario=scenario)
+        return table.plays_page(site, Asked([], {}, [run], columns)).body.decode()
+
+    assert body("own", "verdict").count("<td>won</td>") == 2
+    named = body("own", "verdict", "other", scenario="strict.py")
+    assert named.count("<td>lost</td><td>1</td>") == 2 and ">kind<" not in named
+    wanted = body("cards", "turns", "return player_0")
+    Path("runs/cards/index.jsonl").unlink()
+    assert body("cards", "turns", "return player_0") == wanted and ">turns<" in wanted
+
+
 HARD = ("returns", "measures", "labels")  # mappings of a row, whose keys may be anything
 
 
@@ -190,14 +231,14 @@ def test_a_table_of_many_blocks_has_the_last_attempts_and_believes_no_damaged_in
     monkeypatch.setattr(index, "_BLOCK", 700)
     path = tmp_path / "one"
     gem_ma.run("dilemma", out=path, n=9)
-    wanted = table._gathered(path).told(NO_STEPS)
+    wanted = table._gathered(path, Judge()).told(NO_STEPS)
     assert len(wanted["task"]) == 9
     # the second one once more: it stands where it stood
     record = path / "episodes.jsonl"
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(b"".join([*lines, lines[1]]))
     for _ in range(2):
-        again = table._gathered(path).told(NO_STEPS)
+        again = table._gathered(path, Judge()).told(NO_STEPS)
         assert [*again["seed"]] == [*wanted["seed"]] and len(again["end"]) == 9
         gem_ma.run("dilemma", out=path, n=9)  # with an index of it
     data = (path / "index.jsonl").read_bytes()
@@ -208,7 +249,7 @@ def test_a_table_of_many_blocks_has_the_last_attempts_and_believes_no_damaged_in
         at = first.rindex(old)
         damaged = first[:at] + old.upper() + first[at + len(old) :]
         (path / "index.jsonl").write_bytes(damaged)
-        found = table._gathered(path).told(NO_STEPS)
+        found = table._gathered(path, Judge()).told(NO_STEPS)
         assert found["seed"] == wanted["seed"] and found["end"] == wanted["end"]
         assert b"stranger" in damaged and "return stranger" not in found
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from gem_ma.kernel.errors import ConfigError, GemMaError
+from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
 from gem_ma.kernel.spelling import nearest
 from gem_ma.pages.live.answers import (
     Answer,
@@ -33,11 +33,12 @@ from gem_ma.pages.static.page import Html, render, table, text
 from gem_ma.pages.static.scores import link_to
 from gem_ma.pages.static.transcript import number
 from gem_ma.record.codec import ENDS
-from gem_ma.runs.store import read_rows
-from gem_ma.runs.store.index import EPISODES, map_rows, uncollected
+from gem_ma.runs.store import read_episodes, read_rows
+from gem_ma.runs.store.index import EPISODES, map_rows, uncollected, written
 from gem_ma.runs.store.lines import fitting_stamp
 from gem_ma.scores.columns import Used
-from gem_ma.scores.rows import UNSCORED, PlayRow
+from gem_ma.scores.judge import Judge
+from gem_ma.scores.rows import UNSCORED, PlayRow, Rows, complete
 
 if TYPE_CHECKING:
     from gem_ma.pages.live.run import Run
@@ -257,7 +258,9 @@ def _kept(run: Run, most: int) -> Kept:
     state = run.state()
     if run.table is None or run.table[0] != state:
         run.table = None
-        whole = _gathered(run.path)
+        # nobody is asked for the measures of a training, whose plays are many
+        judge = Judge(run.judge.success) if run.learned else run.judge
+        whole = _gathered(run.path, judge, anew=run.is_named)
         _check_count(len(whole), most)
         run.table = state, (whole.ids, whole.told(run.steps(len(whole))))
     kept: Kept = run.table[1]
@@ -273,15 +276,21 @@ def _check_count(count: int, most: int) -> None:
         )
 
 
-def _gathered(path: Path) -> _Gathered:
-    """What the plays of a run folder tell, less the attempts that others followed."""
+def _gathered(path: Path, judge: Judge, *, anew: bool = False) -> _Gathered:
+    """What the plays of a run folder tell, less the attempts that others followed; judged where no
+    row says how they came out, or all `anew`."""
     whole = _Gathered()
-    found = fitting_stamp(path / EPISODES)
+    made = judge.rows()
+    found = None if anew else fitting_stamp(path / EPISODES)
     rows = _Decoder().rows
     # rows take several times the room of columns, and none outlives its block
-    if found is None or map_rows(path, *found, lambda block: whole.add(rows(block))) is None:
+    if (
+        found is None
+        or map_rows(path, *found, lambda block: whole.add(rows(block))) is None
+        or not all(map(made.suffices, whole.kinds.values()))
+    ):
         whole = _Gathered()
-        whole.add(read_rows(path, _Shown))
+        whole.add(_ROWS.decode_lines(written(_judged(path, made, anew))))
     # a set of seeds costs a quarter of one of ids, and hardly ever are two alike
     if len(set(whole.ids.seeds)) < len(whole):
         last = {id_: at for at, id_ in enumerate(zip(*whole.ids, strict=True))}
@@ -289,10 +298,22 @@ def _gathered(path: Path) -> _Gathered:
     return whole
 
 
+def _judged(path: Path, made: Rows, anew: bool) -> list[PlayRow]:
+    """The rows of a run's plays; those that lack what is wanted, or all `anew`, are read."""
+    if anew:
+        return [*map(made.of, read_episodes(path))]
+    rows = read_rows(path, PlayRow)
+    with suppress(StoreError):  # the page of the run names what is damaged
+        complete(rows, made, partial(read_episodes, path))
+    return rows
+
+
 class _Gathered:
-    """Columns that grow by blocks of plays, by the place of their kind in the table and name."""
+    """Columns that grow by blocks of plays, by the place of their kind in the table and name.
+    `kinds`: one row of each of those that tell alike much."""
 
     def __init__(self) -> None:
+        self.kinds: dict[tuple[str, int, bool], PlayRow] = {}
         self.ids = Ids([], [], [])
         self._columns: dict[tuple[int, str], list[Any]] = dict(zip(_OF_IDS, self.ids, strict=True))
 
@@ -302,6 +323,7 @@ class _Gathered:
     def add(self, rows: Sequence[_Shown]) -> None:
         """Adds plays. What none of them has is no column yet."""
         count = len(self)
+        self.kinds |= {(row.end, row.asked, row.returns is None): row for row in rows if row.end}
         for kind, name, column in _columns_of(rows):
             whole = self._columns.get((kind, name))
             if whole is None and any(map(is_not, column, repeat(None))):
