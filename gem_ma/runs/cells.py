@@ -218,7 +218,13 @@ def check_measures(
             # the play itself will say what is wrong; the names are checked again at its end
             return
     tries = min(cell.loaded.config.run.episodes_per_task for cell in cells.values())
+    several = any(cell.worlds.several for cell in cells.values())
     for name in names:
+        if several and tries_of(name):
+            raise ConfigError(
+                f"--measure {name}: there is none over several scenarios, whose tasks may be tried"
+                " more or less often; study them one by one"
+            )
         if name not in known and SUCCESS in known and (wanted := tries_of(name)):
             if wanted <= tries:
                 continue

@@ -23,6 +23,7 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 from gem_ma.pages.static.learning import place_of
 from gem_ma.record.codec import dump_episode, load_episode
+from gem_ma.runs.cells import check_measures, open_cells
 from gem_ma.runs.plans import evaluation_plans, open_policies
 from gem_ma.runs.store import read_episodes, read_manifest, read_metrics, read_summary
 from gem_ma.runs.worlds import Worlds, due, taking_turns, worlds_of
@@ -353,6 +354,10 @@ def test_a_study_may_vary_one_world_or_all(tmp_path, called):
                "--measure", "return cards player_0")
     )  # fmt: skip
     assert all("return cards player_0" in cell["scores"] for cell in printed["cells"])
+    # its mean was n/a, and its difference a number
+    opened = open_cells(load_study(written(tmp_path, text + grid + "study: {repeats: 2}\n")))
+    with pytest.raises(ConfigError, match=r"pass\^2: there is none over several scenarios"):
+        check_measures(["pass^2"], opened)
 
 
 # -- what is learned -----------------------------------------------------------------------------
