@@ -19,7 +19,13 @@ from gem_ma.scores.sides import (
     two_means,
     two_returns,
 )
-from gem_ma.scores.studies import cell_text, difference_text, seats_text, standing_rows
+from gem_ma.scores.studies import (
+    cell_text,
+    difference_text,
+    not_told,
+    seats_text,
+    standing_rows,
+)
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")
@@ -59,7 +65,8 @@ def show_study(
     if found := summary.get("population"):
         lines = [columns(*standing_rows(found)), *filter(None, [seats_text(found)])]
         emit("\n".join(["who is good in this population", *lines]) + "\n")
-    emit(columns([*_other_scores(summary), *place_rows(path, report, "study")]))
+    unsaid = [("not told", words)] if (words := not_told(summary)) else []
+    emit(columns([*unsaid, *_other_scores(summary), *place_rows(path, report, "study")]))
 
 
 def _other_scores(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

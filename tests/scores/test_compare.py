@@ -15,11 +15,12 @@ import pytest
 
 from gem_ma import registry
 from gem_ma.cli.main import main
+from gem_ma.cli.study_tables import show_study
 from gem_ma.kernel.episode import Seat
 from gem_ma.scores.comparison import bounds_text, compare_cells, verdict_of
 from gem_ma.scores.groups import ONE_PLAY, Kinds
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.studies import Cell, difference_text, study_summary
+from gem_ma.scores.studies import Cell, difference_text, not_told, study_summary
 from tests.hostile import one_line
 from tests.plays import recorded
 
@@ -87,6 +88,21 @@ def test_two_plays_that_are_copied_are_not_tested() -> None:
     # one of them alone is a constant that the other, drawn anew, is compared with
     drawn = compare_cells(first, cell(more))["scores"]["success"]
     assert drawn["p"] is not None and drawn["low"] is not None
+
+
+def test_a_cell_without_a_play_is_why_nothing_is_told_of_rows_and_players(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paid = {f"return {agent}": [1.0, 2.0] * 20 for agent in "ab"}
+    some, none = (replace(one, summary=FACTS) for one in (cell(paid), cell({})))
+    some = replace(some, summary={**FACTS, "ok": 40})
+    axes = {"agents.a": ("x", "y"), "agents.b": ("x", "y")}
+    cells = {(a, b): none if (a, b) == ("y", "x") else some for a in "xy" for b in "xy"}
+    summary = study_summary(axes, cells, ("x", "x"))
+    show_study(summary, Path("s"), False)
+    assert "no task has a score in every cell (none in y x x), so" in capsys.readouterr().out
+    whole = study_summary(axes, {**cells, ("y", "x"): some}, ("x", "x"))
+    assert summary["population"] is None and whole["population"] and not not_told(whole)
 
 
 def of_two_worlds(won: float) -> Cell:

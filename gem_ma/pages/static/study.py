@@ -36,6 +36,7 @@ from gem_ma.scores.studies import (
     STANDINGS_NOTE,
     cell_text,
     difference_text,
+    not_told,
     of_plays,
     seats_text,
     standing_rows,
@@ -153,6 +154,8 @@ def _compared(
         f"Every cell against {reference}, on plays of the same {paired}. Intervals are 95 % over"
         f" tasks, p is of {summary['resamples']} sign flips over tasks.\n\n{adjusted}"
     )
+    if words := not_told(summary):
+        note += f"\n\nNot told: {words}."
     is_first = score == summary["compared"][0]
     # of several scores the heatmaps stand together, above all of their tables
     figures = [heat(summary, score)] if "heatmap" in plots and len(summary["compared"]) < 2 else []
