@@ -179,13 +179,16 @@ def test_a_table_says_what_the_page_of_the_run_says(
     gem_ma.run("kuhn_poker", out="runs/cards", n=2)
 
     def body(run: str, *columns: str, scenario: str | None = None) -> str:
-        site = Site(Path("runs"), scenario=scenario)
+        site = Site(Path("runs"), (run,) if scenario == "strict.py" else (), scenario=scenario)
         return table.plays_page(site, Asked([], {}, [run], columns)).body.decode()
 
     assert body("own", "verdict").count("<td>won</td>") == 2
     named = body("own", "verdict", "other", scenario="strict.py")
     assert named.count("<td>lost</td><td>1</td>") == 2 and ">kind<" not in named
+    # in a folder of runs the rules that are named judge those of them alone
     wanted = body("cards", "turns", "return player_0")
+    assert body("cards", "turns", "return player_0", scenario="game.py") == wanted
+    assert body("own", "verdict", scenario="kuhn_poker").count("<td>won</td>") == 2
     Path("runs/cards/index.jsonl").unlink()
     assert body("cards", "turns", "return player_0") == wanted and ">turns<" in wanted
 

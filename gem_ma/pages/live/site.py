@@ -35,11 +35,14 @@ from gem_ma.pages.live.plays import Plays
 from gem_ma.pages.live.run import Run, id_of, stamp_of
 from gem_ma.pages.live.studied import study_address, study_page
 from gem_ma.pages.live.table import plays_page
+from gem_ma.pages.static.folder import manifest
 from gem_ma.pages.static.page import Html, page, render, table, text
 from gem_ma.pages.static.report import run_page, write_report
 from gem_ma.pages.static.study import write_study
 from gem_ma.pages.static.transcript import number
+from gem_ma.registry import names_code
 from gem_ma.runs.store.listing import STUDY, Listing, find_studies, list_runs, since_compared
+from gem_ma.runs.store.used import scenario_versions
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system import files
 
@@ -56,8 +59,8 @@ class Site:
         scenario: str | None = None,
         trusted: bool = False,
     ) -> None:
-        """`scenario`: the code that judges and forks, as the user named it; `trusted`: forks may
-        use the models, tools and code that a run names."""
+        """`scenario`: the code that judges and forks runs of it, as the user named it; `trusted`:
+        forks may use the models, tools and code that a run names."""
         self.root = root
         self.only = only
         self.scenario = scenario
@@ -204,8 +207,16 @@ class Site:
             # a folder of this name may be another run by now
             old = self.runs.get(place)
             if old is None or old.stamp != stamp_of(place / "manifest.json"):
-                self.runs[place] = Run(place, self.scenario)
+                self.runs[place] = Run(place, self._judging(place))
             return self.runs[place], "".join(rest)
+
+    def _judging(self, place: Path) -> str | None:
+        """The scenario that the user named, where it judges this run: the one that is viewed, else
+        those that played it. The rules of another game would call any play won or lost."""
+        played = scenario_versions(manifest(place))
+        # where further code played no single name judges all
+        alone = all(name == self.scenario or not names_code(name) for name in played)
+        return self.scenario if self.only or (self.scenario in played and alone) else None
 
 
 # pages that show more than one run, by the first word of their path
