@@ -13,7 +13,7 @@ from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.costs import prices_in, prices_of
 from gem_ma.runs.export.tables import flat_row, turn_rows
 from gem_ma.runs.store import read_episodes, read_manifest, read_summary, standing_summary
-from gem_ma.runs.store.lines import read_resolved
+from gem_ma.runs.store.lines import read_settings
 from gem_ma.runs.stored import Recorded, open_record, run_summary
 from gem_ma.scores.columns import costs, usages_of
 from gem_ma.scores.groups import CAUSES, labels_if_any, values_of
@@ -113,7 +113,7 @@ class Played:
     def __init__(self, record: Recorded) -> None:
 
         self.judge = record.judge
-        policies = read_resolved(record.path).get("policies") or {}
+        policies = read_settings(record.path).get("policies") or {}
         config = record.config
         self.prices = prices_of(config) if config is not None else prices_in(policies)
         self.models = {name: settings.get("model") for name, settings in policies.items()}

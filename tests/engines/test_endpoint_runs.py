@@ -110,6 +110,14 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
     assert holds_the_key(tmp_path) == [] and KEY not in done.stdout + done.stderr
     shown = command("show", "out").stdout
     assert "cost player_0" in shown and "$0.0036 for 12 requests" in shown and "$0.0072" in shown
+    # whoever reads it later counts by the price of the last command, as its summary does
+    dearer = "policies.main.price={input: 4, output: 20}"
+    assert command("run", "talk.yaml", "--out", "out", dearer).returncode == 0
+    scored = json.loads(command("score", "out", "--json").stdout)
+    assert scored["changed"] == {}
+    assert scored["costs"]["player_0"]["usd"] == pytest.approx(0.0072)
+    run = gem_ma.open_run(tmp_path / "out")
+    assert sum(row["cost player_0"] for row in run.rows()) == pytest.approx(0.0072)
 
 
 def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: Command) -> None:

@@ -34,7 +34,16 @@ from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
 from gem_ma.scores.rows import Head, Kind, line_digest
-from gem_ma.system.files import MOST_JSON, is_file, lines, oserror, read, read_json, stream
+from gem_ma.system.files import (
+    MOST_JSON,
+    damage,
+    is_file,
+    lines,
+    oserror,
+    read,
+    read_json,
+    stream,
+)
 from gem_ma.system.parts import open_parts, size_of, where
 
 # What a recorded play must be beside well-formed: acts and payments of its own cast, at steps that
@@ -500,8 +509,16 @@ def _quick(line: bytes) -> Any:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings that a run has now: resolved.yaml with what resumes have changed, such as more
-    tasks. Raises StoreError."""
-    return with_changes(read_resolved(path), read_manifest(path).get("resumed"))
+    tasks, and the prices of the last command. Raises StoreError."""
+    manifest = read_manifest(path)
+    settings = with_changes(read_resolved(path), manifest.get("resumed"))
+    if (prices := manifest.get("prices")) is None:
+        return settings
+    with damage(path / "manifest.json"):
+        for name, policy in settings["policies"].items():
+            if name in prices or "price" in policy:
+                policy["price"] = prices.get(name)
+    return settings
 
 
 def read_resolved(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from gem_ma.runs.store.names import (
     growing,
     may_grow,
     plain,
+    prices_in,
     resumed_changes,
     rising,
     settings_digest,
@@ -108,6 +109,9 @@ def _check_same(
     known = read_tags(manifest)
     if tags := [tag for tag in _tags(resolved) if tag not in known]:
         more["tags"] = [*known, *tags]
+    # no result depends on it, and whoever reads the run later tells what it cost
+    if (prices := prices_in(resolved)) != manifest.get("prices", prices_in(recorded)):
+        more["prices"] = prices
     if changes := resumed_changes(holds, resolved, allowed):
         more["resumed"] = [*manifest.get("resumed", []), {"at": now(), "changed": changes}]
     if more:

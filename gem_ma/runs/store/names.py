@@ -182,6 +182,12 @@ def with_changes(resolved: dict[str, Any], resumed: Any) -> dict[str, Any]:
     return changed
 
 
+def prices_in(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Policy -> its price, of those that have one."""
+    policies = (resolved.get("policies") or {}).items()
+    return {name: policy["price"] for name, policy in policies if (policy or {}).get("price")}
+
+
 def recorded_changes(resumed: Any) -> dict[str, Any]:
     """Dotted key -> value of all that the manifest's `resumed` says, the last one of each.
     Raises StoreError where it is none of ours."""
