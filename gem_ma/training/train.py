@@ -20,7 +20,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
 from gem_ma.credit.estimators import estimator
 from gem_ma.engines.base import Policy, paces
-from gem_ma.engines.capabilities import Divides, Reachable, Trains
+from gem_ma.engines.capabilities import Divides, Reachable, Trains, Weighs
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened
@@ -35,6 +35,7 @@ from gem_ma.training.loop.attendants import (
     PaddingShares,
     Taught,
     fingerprints,
+    is_averaged,
 )
 from gem_ma.training.loop.checkpoint import Checkpoint
 from gem_ma.training.loop.collector import Collector, cost
@@ -43,7 +44,14 @@ from gem_ma.training.loop.local import LocalPlayers, LocalPublisher
 from gem_ma.training.loop.measures import measures
 from gem_ma.training.loop.remote import RemotePlayers
 from gem_ma.training.loop.roles import Follows, Joins, Learner, Players, Publisher, Values
-from gem_ma.training.loop.saving import TrainingState, export, resume, resume_point
+from gem_ma.training.loop.saving import (
+    TrainingState,
+    averages_of,
+    export,
+    resume,
+    resume_point,
+    weights_of,
+)
 from gem_ma.training.loop.step import Ahead, Attendant, Step
 from gem_ma.training.loop.updates import Updates
 from gem_ma.training.processes.teams import ALONE, SOLO, Team, Teams
@@ -318,9 +326,9 @@ def open_parts(
     chosen = settings.curriculum
     curriculum = Curriculum(chosen, config, worlds) if chosen is not None else None
     attendants += [curriculum] if curriculum is not None else []
-    if settings.checkpoints.best is not None:
-        best = {name: policies[name] for name in settings.policies}
-        attendants.append(Best(settings.checkpoints.best, best, folder))
+    if (measure := settings.checkpoints.best) is not None:
+        taught = {name: learners[name] for name in settings.policies}
+        attendants.append(Best(measure, _examined(measure, policies, taught, averages), folder))
     players = _players(config, worlds, policies, league, teams)
     ahead = Ahead.of(config)
     state = TrainingState(learners, critics, states, attendants, ahead, point.root, teams.play)
@@ -344,6 +352,21 @@ def open_parts(
         summary=point.summary,
         notes=[*point.notes, *paces(policies), *_notes(settings, teams.play.size)],
     )
+
+
+def _examined(
+    measure: str,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Learner],
+    averages: Averages,
+) -> Callable[[], dict[str, Weighs]]:
+    """What a score of exams is of: the last weights, or the averaged policies."""
+
+    def models() -> dict[str, Weighs]:
+        means = averages_of(learners, averages) if is_averaged(measure) else {}
+        return weights_of(policies, learners) | means
+
+    return models
 
 
 def _critics(settings: TrainSettings, learners: Mapping[str, Learner]) -> dict[str, Critic]:

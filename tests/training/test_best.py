@@ -11,12 +11,12 @@ import pytest
 
 from gem_ma import config
 from gem_ma.driver.rollout import Plan, play_many
-from gem_ma.engines.base import Policy
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import make
 from gem_ma.runs.store import read_metrics
+from gem_ma.scores.exploitability import engine_strategy, exploitability
 from gem_ma.training.loop.attendants import Best
 from gem_ma.training.loop.measures import measures_of
 from gem_ma.training.loop.step import Step
@@ -110,19 +110,27 @@ def test_a_score_that_exams_lack_is_refused_before_anything_is_learned():
     assert "\n" not in str(refused.value)
 
 
+def test_of_a_score_of_the_average_the_average_is_kept(tmp_path):
+    words = ("train.checkpoints.best=nash_conv_averaged", "train.steps=3", "run.concurrency=8")
+    kept = trained(tmp_path, *words)["best"]
+    table = Table(str(tmp_path / kept["models"]["main"]), policy="main")
+    found = exploitability(make("kuhn_poker"), engine_strategy(table))
+    assert found.nash_conv == pytest.approx(kept["score"], abs=1e-12)
+
+
 @pytest.mark.parametrize("measure", ["nash_conv", "score"])
 def test_a_score_that_is_no_number_is_no_best(measure):
-    best, nothing = Best(measure, {}, None), float("nan")
+    best, nothing = Best(measure, dict, None), float("nan")
     for number, score in enumerate([nothing, 2.0, nothing, 2.0, nothing]):
         best.examined(Step(number, scores={measure: score}))
     assert best.exam == {"step": 1.0, "score": 2.0}
 
 
 def test_an_agent_may_have_a_dot_in_its_name_and_an_exam_may_lack_a_measure():
-    best = Best("sampled.return.x.4", {}, None)
+    best = Best("sampled.return.x.4", dict, None)
     best.examined(Step(0, scores={"sampled": {"return": {"x.4": 2.0}}}))
     assert best.exam == {"step": 0.0, "score": 2.0}
-    best = Best("sampled.scores.a/b", {"main": Policy("main", Table(policy="main"))}, None)
+    best = Best("sampled.scores.a/b", lambda: {"main": Table(policy="main")}, None)
     assert best.summary()["best"]["models"] == {}
     found = [{"a/b": 1.0}, {}, {"a/b": None}, {"a/b": 3.0}]
     for number, scores in enumerate(found):
@@ -140,7 +148,7 @@ def test_an_exam_whose_plays_all_failed_is_no_best():
         return measures_of([episode async for episode in play_many(plans)], scenario)
 
     exams = [asyncio.run(exam(count)) for count in (0, 2, 0, 6, 0)]
-    best = Best("sampled.return.player_0", {}, None)
+    best = Best("sampled.return.player_0", dict, None)
     for number, exam in enumerate(exams):
         best.examined(Step(number, scores={"sampled": exam}))
     returns = [exam["return"]["player_0"] for exam in exams]

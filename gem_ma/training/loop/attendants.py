@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
@@ -115,20 +115,28 @@ class PaddingShares(Attendant):
 FALLING = ("nash_conv", "exploitability")
 
 
+def is_averaged(measure: str) -> bool:
+    """Whether a score of exams is of the averaged policies, and not of the last weights."""
+    return measure.startswith(tuple(f"{name}_averaged" for name in FALLING))
+
+
 class Best(Attendant):
     """Writes `models/NAME.best` of each policy that learns, whenever an exam is better than all
     before (`train.checkpoints.best`); of equals the first stays. `measure`: a score of exams, dots
-    between its words."""
+    between its words; `models` gives what the exam was of."""
 
     name = "best"
     shape = dict[str, float]
     optional = True  # of a run that was begun without it: the best from here on
 
     def __init__(
-        self, measure: str, policies: Mapping[str, Policy], folder: RunFolder | None
+        self,
+        measure: str,
+        models: Callable[[], Mapping[str, Weighs]],
+        folder: RunFolder | None,
     ) -> None:
         self.measure = measure
-        self.policies = policies
+        self.models = models
         self.folder = folder
         self.exam: dict[str, float] = {}  # `step` and `score`
 
@@ -144,9 +152,9 @@ class Best(Attendant):
             return
         self.exam = {"step": float(step.number), "score": score}
         # a run that was killed after this exam holds it once more, and writes the same
-        for name, policy in self.policies.items():
-            if self.folder is not None and isinstance(policy.core, Weighs):
-                write_model(self.folder, f"{name}.best", policy.core)
+        if self.folder is not None:
+            for name, model in self.models().items():
+                write_model(self.folder, f"{name}.best", model)
 
     def _score(self, scores: Mapping[str, Any]) -> float | None:
         """None where every play of the exam failed, which says nothing of the weights, and where
@@ -170,9 +178,8 @@ class Best(Attendant):
 
     def summary(self) -> Mapping[str, Any]:
         """Its step and score, and where the weights lie."""
-        names = [n for n, policy in self.policies.items() if isinstance(policy.core, Weighs)]
         # none where no exam had the score
-        models = {name: f"models/{name}.best" for name in names if self.exam}
+        models = {name: f"models/{name}.best" for name in self.models() if self.exam}
         return {"best": {"measure": self.measure, **self.exam, "models": models}}
 
     def state(self) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ end as models that any run can name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
@@ -47,19 +47,27 @@ def export(
 ) -> dict[str, Any]:
     """Writes the weights of all learners and their averages; gives `models` and `averaged` of the
     summary: policy -> engine and path."""
-    cores = {name: policies[name].core for name in learners}
-    models = {
-        name: write_model(folder, name, engine)
-        for name, engine in cores.items()
-        if isinstance(engine, Weighs)
-    }
+    last = weights_of(policies, learners)
+    means = averages_of(learners, averages)
+    models = {name: write_model(folder, name, engine) for name, engine in last.items()}
+    averaged = {name: write_model(folder, f"{name}.averaged", mean) for name, mean in means.items()}
+    return {"models": models, "averaged": averaged}
+
+
+def weights_of(policies: Mapping[str, Policy], names: Iterable[str]) -> dict[str, Weighs]:
+    """The engines of these policies that hold weights."""
+    cores = {name: policies[name].core for name in names}
+    return {name: engine for name, engine in cores.items() if isinstance(engine, Weighs)}
+
+
+def averages_of(learners: Mapping[str, Learner], averages: Averages) -> dict[str, Weighs]:
+    """The averaged policies, of learners that keep one and of language models."""
     kept = ((name, one) for name, one in learners.items() if isinstance(one, KeepsAverage))
     means: dict[str, Weighs] = {name: learner.average() for name, learner in kept}
     for name, mixture in averages.mixtures.items():
         if mixture.size:  # 0: nothing was published, so there is nothing to average
             means[name] = as_table(mixture, name)
-    averaged = {name: write_model(folder, f"{name}.averaged", mean) for name, mean in means.items()}
-    return {"models": models, "averaged": averaged}
+    return means
 
 
 def write_model(folder: RunFolder, name: str, engine: Weighs) -> dict[str, str]:
