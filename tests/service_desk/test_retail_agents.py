@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
+from gem_ma.scenarios.service_desk.agents.user_ledger import events_of
 from gem_ma.scenarios.service_desk.reading.values import tells
 from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
@@ -20,6 +21,7 @@ from gem_ma.driver.behaviour import is_privileged
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load
+from gem_ma.wrappers.hide_names import HideNames
 from tests.retail_data import TAU, needs_tau
 
 SHOP = Retail(data="own")
@@ -201,6 +203,13 @@ def asked_for(episode: Episode) -> list[tuple[str, str]]:
             if isinstance(call, ToolCall) and call.name.startswith(WRITES):
                 found.append((call.name, heard))
     return found
+
+
+def test_who_the_other_side_is_need_not_be_known_by_its_name() -> None:
+    episode = run("retail_oracle", 0, scenario=HideNames(SHOP))
+    assert HideNames(SHOP).success(episode)
+    talk = (Message("Hi", "user"), Message("Hello", "opponent_1"), Message("{}", "tool"))
+    assert [event.agent for event in events_of(talk, "user", "end")] == ["user", "assistant"]
 
 
 def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:

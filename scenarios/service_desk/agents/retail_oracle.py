@@ -32,6 +32,7 @@ from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service_desk.reading.answers import answer
 
 from gem_ma import Action, Asked
+from gem_ma.kernel.types import RESERVED_SENDERS
 
 WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 FINDS = re.compile(r"find_user_id_by_")
@@ -160,8 +161,10 @@ class RetailOracle(Scripted):
             )
 
     async def act(self, asked: Asked) -> Action:
+        # whatever the customer is called here: its name may be hidden
+        others = RESERVED_SENDERS | {self.agent}
         self.customer_texts = "".join(
-            f" {message.text}" for message in asked.transcript if message.sender == "user"
+            f" {message.text}" for message in asked.transcript if message.sender not in others
         )
         self.made = made(asked.transcript, self.agent)
         self.texts = [message.text for message in acts_of(self.agent, asked.transcript)]

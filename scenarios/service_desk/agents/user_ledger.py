@@ -20,6 +20,7 @@ from gem_ma.scenarios.service_desk.watching.ledger import Ledger
 
 from gem_ma import Malformed, Message, ToolCall
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.types import RESERVED_SENDERS
 
 # there at once, here only in hindsight
 FOUND_BY_AUDIT = frozenset({"hallucinated_slot", "copy", "token_leak", "loop"})
@@ -67,7 +68,7 @@ def events_of(talk: Sequence[Message], me: str, end_tool: str) -> Iterator[Event
     for place, message in enumerate(talk[first:], first):
         if message.sender == me:
             yield from _acts(message.text, message.tool_calls, end_tool, place)
-        elif message.sender == ASSISTANT and message.text.strip():
+        elif message.sender not in RESERVED_SENDERS and message.text.strip():
             yield Event(place, "said", ASSISTANT, text=message.text)
 
 
