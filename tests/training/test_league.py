@@ -222,6 +222,10 @@ def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
             "train.seats=swap train.episodes=15",
             "15 episodes cannot be divided into starts, which have 2 seatings",
         ),
+        (
+            "agents.player_0.tools=[python] train.seats=swap",
+            "tools stay with the agent; give all agents of a world the same tools",
+        ),
         ("train.opponents={latest: 0.5}", "sum to 1; here to 0.5"),
         (
             "train.opponents={latest: 1.0, anchors: {one: 0}}",

@@ -101,7 +101,15 @@ def _check_rates(settings: TrainSettings) -> None:
         )
 
 
-def _check_starts(settings: TrainSettings, casts: Iterable[Mapping[str, Any]]) -> None:
+def _check_starts(settings: TrainSettings, casts: Sequence[Mapping[str, AgentSettings]]) -> None:
+    # tools stand around a world's agents, and would stay where their player had been
+    if settings.seats != "fixed" and any(
+        len({str(seat.tools) for seat in cast.values()}) > 1 for cast in casts
+    ):
+        raise ConfigError(
+            f"train.seats: under {settings.seats} players change seats, and tools stay with the"
+            " agent; give all agents of a world the same tools, or set train.seats: fixed"
+        )
     # a start that lacks some of its plays would make groups of unequal size
     sides = math.lcm(*(plays_per_start(settings.seats, len(cast)) for cast in casts))
     if settings.episodes % (settings.group_size * sides):
