@@ -193,6 +193,20 @@ def test_a_table_says_what_the_page_of_the_run_says(
     assert body("cards", "turns", "return player_0") == wanted and ">turns<" in wanted
 
 
+def test_an_open_play_is_judged_by_the_code_that_is_named_as_its_list_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("game.py").write_text(GAME.replace("> 0", "> 5"))
+    Path("lax.py").write_text(GAME.replace("1.0}", "2.0}"))
+    gem_ma.run("game.py", {"agents.a": "first_legal"}, out="runs/own", n=2)
+    site = Site(Path("runs"), ("own",), scenario="lax.py")
+    site.answer("/run/own", {})
+    (first, _) = json.loads(site.answer("/run/own/list", {}).body)["episodes"]
+    opened = json.loads(site.answer("/run/own/episode", {"key": first["key"]}).body)
+    assert first["kinds"] == opened["kinds"] == ["won"] and opened["measures"] == [["kind", "2"]]
+
+
 HARD = ("returns", "measures", "labels")  # mappings of a row, whose keys may be anything
 
 

@@ -217,7 +217,8 @@ class Run:
         return {**stub, "causes": stub["causes"] + note.chips, "note": note.text}
 
     def episode(self, id_: EpisodeId) -> dict[str, Any]:
-        summary = None if self.learned else summary_file(self.path) or None
+        told = not (self.learned or self.is_named)
+        summary = summary_file(self.path) or None if told else None
         if (fork := self.forks.get(id_)) is not None:
             page = episode_of(self.path, fork.episode, None, self.judge)
             stub = self.fork_stub(fork)
