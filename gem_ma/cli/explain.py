@@ -31,7 +31,14 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.types import ToolCall, Turn
-from gem_ma.pages.static.explained import GIVEN, MANY_HEADS, Decisive, decided_at, whom_most
+from gem_ma.pages.static.explained import (
+    GIVEN,
+    MANY_HEADS,
+    Decisive,
+    acts_of,
+    decided_at,
+    whom_most,
+)
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.runs.explaining import (
     REPLIES,
@@ -153,7 +160,7 @@ def command(
             ((row["fault"], _),) = forks.faults.most_common(1)
     if stopped := progress.ends[End.INTERRUPTED.value]:
         progress_line(f"the cost is reached: {counted(stopped, 'fork')} stopped before the end")
-    row = {"episode": list(episode.id), **row}
+    row = {"episode": list(episode.id), "acts": acts_of(episode), **row}
     try:
         add_row(path / EXPLAINED, row)
     finally:  # what may have been paid for is shown also where it cannot be kept

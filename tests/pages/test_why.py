@@ -15,7 +15,7 @@ from gem_ma.cli.main import main
 from gem_ma.kernel.episode import Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Message, Turn
 from gem_ma.pages.live.site import Site
-from gem_ma.pages.static.explained import read_explained, reasons, why_of
+from gem_ma.pages.static.explained import acts_of, read_explained, reasons, why_of
 from gem_ma.pages.static.notes import EXPLAINED, add_row
 from gem_ma.pages.static.report import write_report
 from gem_ma.scores.judge import Judge
@@ -188,6 +188,14 @@ def test_messages_and_agents_are_tables(run: Path) -> None:
     said, mean, of_one = lost_of(run)[1]["tables"]
     assert [row[:2] for row in said["rows"]] == [["0", "a"], ["1", "b"]]
     assert mean == shares and "random_legal instead, of the return of b;" in of_one["caption"]
+
+
+def test_what_was_found_of_an_attempt_is_not_told_of_the_next_one(run: Path) -> None:
+    """A play that failed was explained, and played again."""
+    add_row(run / EXPLAINED, {**turns_row(), "acts": acts_of(talk(LOST + 1, False))})
+    assert "values" not in lost_of(run)[1]
+    add_row(run / EXPLAINED, {**turns_row(), "acts": acts_of(talk(LOST, False))})
+    assert lost_of(run)[1]["values"]
 
 
 def test_a_message_that_one_of_many_felt_is_told_of_that_one(run: Path) -> None:

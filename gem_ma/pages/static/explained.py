@@ -6,6 +6,7 @@ That file may be anybody's: a line is read strictly, and a damaged one is told a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from gem_ma.kernel.errors import ScenarioError, StoreError
 from gem_ma.pages.static.notes import EXPLAINED, read_rows
 from gem_ma.scores.groups import interval_text
 from gem_ma.scores.judge import Faults, fault_of
+from gem_ma.scores.rows import line_digest
 
 GIVEN = {"state": "as it lay", "view": "as the agent could know"}
 MOST_AGENTS = 8  # columns of a table
@@ -100,6 +102,7 @@ class _Found(msgspec.Struct):
     given: Literal["state", "view"]
     against: str | None = None
     instead: str | None = None
+    acts: str | None = None  # as `acts_of` has them; an older line has none
 
 
 class Turns(_Found, tag_field="what", tag="turns", kw_only=True):
@@ -137,6 +140,18 @@ class Reason(NamedTuple):
         return self.head + self.rest
 
 
+def acts_of(episode: Episode) -> str:
+    """What tells a play from another attempt at it: a digest of its acts."""
+    acts = [(turn.step, turn.agent, turn.action.text) for turn in episode.turns]
+    return line_digest(json.dumps(acts).encode())
+
+
+def of_play(episode: Episode, rows: Iterable[Found]) -> list[Found]:
+    """Those that were found of this very play, and of no attempt that it came after."""
+    acts = acts_of(episode) if rows else None
+    return [row for row in rows if row.acts in (None, acts)]
+
+
 def read_explained(folder: Path, warn: Callable[[str], None]) -> dict[Id, list[Found]]:
     """What was found of the plays of a run folder, by their ids; `warn` is told of damage."""
     found: dict[Id, list[Found]] = {}
@@ -169,6 +184,7 @@ def reasons(episode: Episode, faults: Faults | None, rows: Iterable[Found]) -> l
     except ScenarioError as error:
         words = str(error).splitlines()[0]
         found.append(Reason(None, "", "lost", f"; why is not told: {_cut(words)}", ""))
+    rows = of_play(episode, rows)
     decided = [row for row in rows if isinstance(row, Turns) and row.decisive and row.against]
     for row in decided[-1:]:
         assert row.decisive is not None
@@ -207,7 +223,7 @@ def why_of(episode: Episode, is_lost: bool, faults: Faults | None, rows: Sequenc
     conditions: dict[str, dict[tuple[int, str], Turned]] = {}
     said: dict[str, dict[tuple[int, str], Said]] = {}
     tables: dict[str, Any] = {}
-    for row in rows:
+    for row in of_play(episode, rows):
         # asked again, the last answer counts
         if isinstance(row, Turns):
             known = conditions.setdefault(_condition(row), {})
