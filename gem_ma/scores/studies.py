@@ -250,11 +250,10 @@ def study_summary(
     axis is a seat. Raises ConfigError for a measure that no cell has.
     """
     scores = list(dict.fromkeys(score for cell in cells.values() for score in cell.values))
-    studied = [
-        f"return {axis.removeprefix('agents.')}" for axis in axes if axis.startswith("agents.")
-    ]
+    kinds = cells[reference].kinds
     # a study of seats asks first how those seats did
-    order = {score: place for place, score in enumerate([*first, SUCCESS, *studied])}
+    asked = [*first, SUCCESS, *_of_seats(axes, kinds.worlds)]
+    order = {score: place for place, score in enumerate(asked)}
     scores.sort(key=lambda score: (order.get(score, len(order)), not score.startswith("return ")))
     for name in measures:
         if name not in scores:
@@ -263,7 +262,6 @@ def study_summary(
             )
     # each further comparison widens the corrected intervals of all
     compared = list(dict.fromkeys([*scores[:1], *measures]))
-    kinds = cells[reference].kinds
     copied = all(cell.one_play for cell in cells.values())
     margins = {score: _margins(axes, cells, score, kinds) for score in compared}
     return {
@@ -287,6 +285,13 @@ def study_summary(
         },
         "population": _population(axes, cells, copied),
     }
+
+
+def _of_seats(axes: Iterable[str], worlds: Iterable[str]) -> list[str]:
+    """The returns of agents whose seats are axes: of one world, of each of several, or in one."""
+    places = [("agents.", RETURN), *(("agents.", f"{RETURN}{world} ") for world in worlds)]
+    places += [(f"scenarios.{world}.agents.", f"{RETURN}{world} ") for world in worlds]
+    return [to + one.removeprefix(at) for one in axes for at, to in places if one.startswith(at)]
 
 
 def _population(

@@ -105,6 +105,16 @@ def test_a_cell_without_a_play_is_why_nothing_is_told_of_rows_and_players(
     assert summary["population"] is None and whole["population"] and not not_told(whole)
 
 
+def test_the_seat_that_varies_is_compared_in_its_world_of_several() -> None:
+    """It was the first return there is, of whoever plays in the first world."""
+    paid = {f"return {name}": [1.0] * TASKS for name in ("one a", "one b", "two c")}
+    kinds = Kinds(worlds={"one": Kinds(), "two": Kinds()})
+    some = replace(cell(paid), summary=FACTS, kinds=kinds)
+    for axis in ("agents.c", "scenarios.two.agents.c"):
+        summary = study_summary({axis: ("x", "y")}, {("x",): some, ("y",): some}, ("x",))
+        assert summary["compared"] == ["return two c"]
+
+
 def of_two_worlds(won: float) -> Cell:
     """Thirty seeds of the one task of each of two worlds; half of a's are won at least."""
     ids = [(f"{world}/test/0", seed, 0) for world in "ab" for seed in range(30)]
