@@ -14,6 +14,7 @@ from gem_ma.scores.sides import (
     axis_names,
     halves_text,
     mix_rows,
+    not_told,
     pass_k_rows,
     tournament_rows,
     two_means,
@@ -22,7 +23,6 @@ from gem_ma.scores.sides import (
 from gem_ma.scores.studies import (
     cell_text,
     difference_text,
-    not_told,
     seats_text,
     standing_rows,
 )

@@ -80,7 +80,7 @@ def judged_cell(path: Path, judge: Judge, *, anew: bool = False) -> Cell:
     named = {"measures": dict.fromkeys(measures)}
     one_play = bool(copied) and len({row.world for row in counted}) == 1
     kinds = kinds_of(judge.kinds, values, measures)
-    return Cell(named, values, world_of(path), str(path), kinds, one_play)
+    return Cell(named, values, world_of(path), str(path), kinds, one_play, frozenset(copied))
 
 
 def world_of(path: Path) -> str:

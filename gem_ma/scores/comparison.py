@@ -10,7 +10,7 @@ where all are 0 no flip of their signs could ever be called a finding. So the ot
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -103,14 +103,14 @@ def _rows(
     first: Cell,
     second: Cell,
     shared: Mapping[str, list[Pair]],
-    moved: Container[str],
+    moved: Collection[str],
     families: Mapping[str, bool],
     resamples: int,
 ) -> dict[str, dict[str, Any]]:
     """Each score on both sides, its difference and what tests it. `moved`: the scores that differ
     in any play; `families`: which of the two a score is of."""
     # a play that is copied tells no more than once, on both sides
-    copied = first.one_play and second.one_play
+    copied = {name for name, pairs in shared.items() if first.copies(second, pairs)}
     rows: dict[str, dict[str, Any]] = {}
     for name, pairs in shared.items():
         rows[name] = {"a": None, "b": None, **NO_PAIR, "pairs": len(pairs)}
@@ -118,15 +118,16 @@ def _rows(
         if not pairs:
             continue
         rows[name] |= {"a": fmean([a for _, a, _ in pairs]), "b": fmean([b for *_, b in pairs])}
-        if copied:
+        if name in copied:
             rows[name] |= one_difference(pairs)
             continue
-        family = max(
-            1, sum(families[other] == families[name] for other in shared if other in moved)
-        )
-        rows[name] |= paired_difference(pairs, resamples, family, first.kinds.is_rate(name))
-    for of_main in () if copied else (True, False):
-        tested = [row for name, row in rows.items() if name in moved and families[name] == of_main]
+        tests = [other for other in shared if other in moved and other not in copied]
+        family = max(1, sum(families[other] == families[name] for other in tests))
+        rate = first.kinds.is_rate(name)
+        rows[name] |= paired_difference(pairs, resamples, family, rate)
+    for of_main in (True, False):
+        of = {*moved} - copied
+        tested = [row for name, row in rows.items() if name in of and families[name] == of_main]
         for row, p in zip(tested, statistics().holm([row["p"] for row in tested]), strict=True):
             row["p_adjusted"] = p
     return rows
@@ -212,7 +213,7 @@ def _verdict(comparison: Mapping[str, Any]) -> str:
     tested = [row for row in rows.values() if row["p_adjusted"] is not None]
     if not comparison["pairs"]:
         return "the two runs have no play in common"
-    if any(row["method"] == ONE_PLAY for row in rows.values()):
+    if not tested and any(row["method"] == ONE_PLAY for row in rows.values()):
         return f"{ONE_PLAY} in each run, so nothing is tested"
     if not tested:
         which = "that is compared " if comparison["left_out"] else ""

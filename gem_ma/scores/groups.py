@@ -139,6 +139,12 @@ FAILED = End.FAILED.value
 CAUSES = ("blame", "cause")  # labels of these names are always read as causes
 
 
+def one_world(ids: Iterable[tuple[Any, ...]]) -> str | None:
+    """The world of all these plays, by their tasks; None where they are of several, or none."""
+    worlds = {id_[0].rpartition("/")[0].rpartition("/")[0] for id_ in ids}
+    return worlds.pop() if len(worlds) == 1 else None
+
+
 def units(ids: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The independent unit of each play, by its task (with its world), seed and so on: its task, or
     its seed where its world has one task only."""

@@ -19,6 +19,7 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.spelling import decimal
 from gem_ma.scores.columns import Tally, Used, column_rows, tally_of, usages_of
 from gem_ma.scores.groups import (
+    ONE_PLAY,
     RETURN,
     Id,
     Labels,
@@ -305,7 +306,7 @@ def _score_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
     # a scenario without a notion of success has its returns
     if success is None:
         return
-    yield "success", interval_text(success) + _unjudged(success["n"], summary["ok"])
+    yield "success", interval_text(success) + _unjudged(success, summary["ok"])
     if summary["failed"] or summary["excluded"]:
         yield "success, failed = 0", _number(score["failed_as_zero"])
     if summary["excluded"]:
@@ -323,11 +324,13 @@ def world_rows(summary: Mapping[str, Any]) -> Iterator[TextRow]:
         if (success := part["success"]) is None:
             yield f"world {world}", played
         else:
-            text = interval_text(success) + _unjudged(success["n"], part["ok"])
+            text = interval_text(success) + _unjudged(success, part["ok"])
             yield f"success {world}", f"{text}  ({played})"
 
 
-def _unjudged(judged: int, ok: int) -> str:
+def _unjudged(success: Mapping[str, Any], ok: int) -> str:
+    """Of how many plays a success is, where that is not of all; copies of one are all judged."""
+    judged = ok if success["method"] == ONE_PLAY else success["n"]
     return f" of {judged} judged, {ok - judged} cannot be" if judged < ok else ""
 
 
@@ -349,7 +352,7 @@ def _baseline(baseline: Mapping[str, Any]) -> str:
         scores = {f"return {agent} ": interval for agent, interval in returns[:MOST_RETURNS]}
     text = ", ".join(what + interval_text(interval) for what, interval in scores.items())
     # a baseline always says of how many plays: they are fewer than those of the run
-    text += f" of {ok}" if success is None else _unjudged(success["n"], ok) or f" of {ok}"
+    text += f" of {ok}" if success is None else _unjudged(success, ok) or f" of {ok}"
     if baseline["failed"]:
         text += f", {baseline['failed']} failed"
     if baseline["tasks"] < baseline["of"]:

@@ -175,6 +175,19 @@ def tournament_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str
     return rows, ["player", "rating (points)", "Plackett-Luce mu (sigma)", "Elo", "plays"]
 
 
+def not_told(summary: Mapping[str, Any]) -> str:
+    """Why a study of several axes says nothing of its rows, columns and players: a sentence, "" of
+    one that does."""
+    if len(summary["axes"]) < 2 or summary.get("tournament"):
+        return ""  # a tournament has no cell of a player and itself
+    if not summary["compared"] or summary["margins"][summary["compared"][0]]:
+        return ""
+    empty = [" x ".join(cell["names"].values()) for cell in summary["cells"] if not cell["ok"]]
+    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+    which = f" (none in {empty[0]}{more})" if empty else ""
+    return f"no task has a score in every cell{which}, so rows, columns and players have none"
+
+
 # -- two returns of a cell -------------------------------------------------------------------------
 
 

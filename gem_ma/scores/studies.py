@@ -28,6 +28,7 @@ from gem_ma.scores.groups import (
     as_one_play,
     finite,
     interval_text,
+    one_world,
     statistics,
     units,
 )
@@ -101,8 +102,9 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value.
-    `world`: equal in cells that play the same tasks; `one_play`: its plays are copies of one."""
+    """What one cell of a study came to. `values`: score -> (task, seed, repeat) -> value. `world`:
+    equal in cells that play the same tasks; `one_play`: its plays are copies of one, and `copied`
+    those of these scenarios of several."""
 
     summary: Mapping[str, Any]
     values: Mapping[str, Mapping[Id, float]]
@@ -110,8 +112,15 @@ class Cell:
     run: str = ""
     kinds: Kinds = Kinds()
     one_play: bool = False
+    copied: frozenset[str] = frozenset()
     # play -> its sides, each agents and their mean return; of a tournament alone
     results: Mapping[Id, Sequence[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+
+    def copies(self, other: Cell, pairs: Iterable[tuple[Any, ...]]) -> bool:
+        """Whether what these pairs compare is one play again, here and in another cell."""
+        if self.one_play and other.one_play:
+            return True
+        return one_world(key for key, *_ in pairs) in self.copied & other.copied
 
 
 def cell_of(
@@ -138,7 +147,8 @@ def cell_of(
     copied = copied_worlds(rows, counted, episodes)
     one_play = bool(copied) and len({row.world for row in counted}) == 1
     kinds = kinds_of(judge.kinds, values, named)
-    return Cell(judge.summary(rows, episodes), values, world, run, kinds, one_play)
+    summary = judge.summary(rows, episodes)
+    return Cell(summary, values, world, run, kinds, one_play, frozenset(copied))
 
 
 def tries_of(score: str) -> int:
@@ -424,7 +434,8 @@ def _compare(
         )
     adjusts = correct == "holm"
     # two plays, copied, are not a test either
-    copied = [names for names in shared if cells[names].one_play and cells[reference].one_play]
+    own = cells[reference]
+    copied = [names for names in shared if cells[names].copies(own, shared[names])]
     # a cell without a shared play is not a test, so the others do not pay for it
     tests = sum(bool(pairs) and names not in copied for names, pairs in shared.items())
     family = max(1, tests) if adjusts else 1
@@ -563,19 +574,6 @@ def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]
         for row in found["players"]
     ]
     return rows, [*(["seat"] if in_seats else []), "player", *(keys[key] for key in shown)]
-
-
-def not_told(summary: Mapping[str, Any]) -> str:
-    """Why a study of several axes says nothing of its rows, columns and players: a sentence, "" of
-    one that does."""
-    if len(summary["axes"]) < 2 or summary.get("tournament"):
-        return ""  # a tournament has no cell of a player and itself
-    if not summary["compared"] or summary["margins"][summary["compared"][0]]:
-        return ""
-    empty = [" x ".join(cell["names"].values()) for cell in summary["cells"] if not cell["ok"]]
-    more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-    which = f" (none in {empty[0]}{more})" if empty else ""
-    return f"no task has a score in every cell{which}, so rows, columns and players have none"
 
 
 def seats_text(found: Mapping[str, Any]) -> str:

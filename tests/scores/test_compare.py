@@ -20,7 +20,8 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.scores.comparison import bounds_text, compare_cells, verdict_of
 from gem_ma.scores.groups import ONE_PLAY, Kinds
 from gem_ma.scores.judge import Judge
-from gem_ma.scores.studies import Cell, difference_text, not_told, study_summary
+from gem_ma.scores.sides import not_told
+from gem_ma.scores.studies import Cell, difference_text, study_summary
 from tests.hostile import one_line
 from tests.plays import recorded
 
@@ -144,6 +145,21 @@ def test_a_world_of_several_declares_its_scores_as_it_does_alone() -> None:
     bad = Judge(lambda _: False, lambda _: {"told": 0.0}, kinds=Kinds(more=("told",)))
     summary = Judge.among({"a": bad}).summarise([recorded({"x": Seat()}, world="a")])
     assert summary["lost"]["episodes"][0]["measures"] == {"told": 0.0}
+
+
+def test_copies_in_one_world_of_several_are_not_tested() -> None:
+    """Thirty copies of one play of a gave p = .0001, beside b, whose plays differ."""
+    copied = frozenset("a")
+    first, second = (replace(of_two_worlds(won), copied=copied) for won in (0, 30))
+    found = compare_cells(first, second)
+    assert found["scores"]["success a"]["method"] == ONE_PLAY
+    assert found["scores"]["success"]["p"] < 0.001 and found["differs"] == ["success"]
+    assert verdict_of(found) == "B differs from A in success +0.500 (1 score tested)"
+    cells = {("x",): first, ("y",): second}
+    (row,) = study_summary({"one": ("x", "y")}, cells, ("x",), measures=["success a"])[
+        "comparisons"
+    ]["success a"]
+    assert row["p"] is None and row["method"] == ONE_PLAY
 
 
 def noise(rng: random.Random) -> dict[str, list[float]]:

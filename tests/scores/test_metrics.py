@@ -136,6 +136,8 @@ def test_copies_of_one_play_are_one_play() -> None:
         assert (found["mean"], found["n"], found["method"]) == (1.0, 1, ONE_PLAY)
         assert found["low"] is None and found["high"] is None
         assert interval_text(found) == f"1.000 ({ONE_PLAY})"
+    # each of them was judged
+    assert dict(table(copied))["success"] == f"1.000 ({ONE_PLAY})"
     # one act that differs, a policy that may sample, another task: plays of their own
     other = [Turn(0, "a", (Message("go"),), None, (), Action("right"))]
     sampled = [replace(one, cast=episode(0).cast) for one in plays()]
