@@ -19,11 +19,12 @@ from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
-from gem_ma.kernel.errors import DataError
+from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import still_here
+from gem_ma.training.train import run_training
 from tests.broken_runs import trained
 from tests.plays import played_all
 
@@ -259,3 +260,29 @@ def test_for_an_agent_that_has_left_nothing_follows_where_the_driver_cuts() -> N
     assert all(episode.end.bootstraps for episode in episodes)
     tails = {(index, agent): 1.0 for index in range(2) for agent in Leaver.agents}
     assert still_here(lambda _: Leaver(), episodes, tails) == {(0, "b"): 1.0, (1, "b"): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("train.estimator.name=gae", "train.critic.epochs=8"),
+            r"^train\.critic\.epochs: .* step;",
+        ),
+        (("train.critic.step=0.5",), r"^train\.critic\.step: .* \(gae has\)"),
+        (
+            ("train.estimator.name=gae", "train.per_policy.main.critic={lr: 0.1}"),
+            r"^train\.critic\.lr: does nothing",
+        ),
+    ],
+)
+def test_a_key_that_no_critic_reads_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    settings = config.load("kuhn_table", ["train.steps=1", "train.episodes=8", *overrides]).config
+    with pytest.raises(ConfigError, match=message):
+        run_training(settings, on_step=lambda *_: pytest.fail("it learned"))
+
+
+def test_a_critic_of_a_table_takes_its_step() -> None:
+    words = ["train.estimator.name=gae", "train.critic.step=0.5", "train.steps=1"]
+    small = ["train.episodes=8", "evaluate.episodes=4", "run.baselines=false"]
+    assert run_training(config.load("kuhn_table", words + small).config)["steps"] == 1

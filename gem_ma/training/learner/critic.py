@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,7 +26,11 @@ Array = NDArray[np.float64]
 
 
 class Critic(Protocol):
-    """Values of turns [N], and of the views at which the driver cut plays."""
+    """Values of turns [N], and of the views at which the driver cut plays. `reads`: the keys of
+    `train.critic` that say how it learns."""
+
+    @property
+    def reads(self) -> Collection[str]: ...
 
     def bound(self, settings: LossSettings) -> None:
         """Takes the memory of a pass that the settings allow."""
@@ -47,6 +51,8 @@ def valued(table: TurnTable, critic: Critic) -> TurnTable:
 class TableCritic:
     """One number per view, moved towards the mean of its targets; a view not met before is worth
     the mean of all targets so far."""
+
+    reads = ("step",)
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}

@@ -42,6 +42,8 @@ class TorchCritic:
     closed, so it holds a lock of the base.
     """
 
+    reads = ("lr", "epochs", "minibatches", "grad_clip")
+
     def __init__(self, engine: Transformers) -> None:
         self.engine = engine
         self.torch = engine.torch

@@ -84,6 +84,18 @@ def check_anchored(settings: TrainSettings, learner: Learner) -> None:
         )
 
 
+def check_critics(settings: TrainSettings, critics: Mapping[str, Critic]) -> None:
+    """Raises ConfigError for a key of `train.critic` that no critic of this training reads."""
+    known = {key for critic in critics.values() for key in critic.reads}
+    for name in critics:
+        for key in settings_of(settings, name).critic.model_dump(exclude_defaults=True):
+            if key not in known:
+                raise ConfigError(
+                    f"train.critic.{key}: does nothing, since critics of this training read"
+                    f" {', '.join(sorted(known))}; remove it"
+                )
+
+
 def credited_turns(
     episodes: Sequence[Episode],
     policy: str,
@@ -145,6 +157,7 @@ class Updates:
         for name, learner in learners.items():
             learner.bound(settings_of(settings, name).loss)
             check_anchored(settings_of(settings, name), learner)
+        check_critics(settings, critics)
         for name, critic in critics.items():
             loss = settings_of(settings, name).loss
             critic.bound(loss)

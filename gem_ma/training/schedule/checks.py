@@ -81,6 +81,7 @@ def checked(config: Config, policies: Iterable[str], worlds: Worlds | None = Non
         check_loss(config, own, f"{apart if special and special.loss else 'train'}.loss")
     _check_starts(settings, casts)
     _check_rates(settings)
+    _check_critic(settings)
     if worlds is not None and settings.curriculum is not None:
         _check_curriculum(settings, worlds)
     # beyond it an exam could ask what was trained on
@@ -98,6 +99,16 @@ def _check_rates(settings: TrainSettings) -> None:
         raise ConfigError(
             f"train.lr_decay: {settings.lr_decay} does nothing while train.lr_final is 1; set it to"
             " the share of lr that is left at the end, such as 0.1"
+        )
+
+
+def _check_critic(settings: TrainSettings) -> None:
+    each = [settings_of(settings, name) for name in settings.policies]
+    idle = [key for own in each for key in own.critic.model_dump(exclude_defaults=True)]
+    if idle and not any(estimator(own.estimator.name).critic for own in each):
+        raise ConfigError(
+            f"train.critic.{idle[0]}: does nothing, since no estimator of this training has a"
+            " critic (gae has); remove it"
         )
 
 
