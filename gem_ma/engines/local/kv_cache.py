@@ -174,22 +174,25 @@ def _growing_layer() -> Any:
             self.lazy_initialization(keys, values)
             self.keys = keys
             self.values = values
-            self._grown: tuple[Any, Any] | None = None  # views of the memory, as last handed out
-            self._memory: list[Any] = []
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # Rows were chosen, joined or moved: the memory goes now, and not at the next token,
+            # or each batch would be held twice.
+            if name == "keys":
+                self._memory: list[Any] = []
+            super().__setattr__(name, value)
 
         def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> Any:
             before = self.keys.shape[2]
             width = before + key_states.shape[2]
-            # Rows may have been chosen, joined or moved meanwhile: then the memory is another's.
-            ours = self._grown is not None and self._grown[0] is self.keys
-            if not ours or width > self._memory[0].shape[2]:
-                self._memory = [self._roomy(old, width) for old in (self.keys, self.values)]
-            for memory, new in zip(self._memory, (key_states, value_states), strict=True):
+            memories = self._memory
+            if not memories or width > memories[0].shape[2]:
+                memories = [self._roomy(old, width) for old in (self.keys, self.values)]
+            for memory, new in zip(memories, (key_states, value_states), strict=True):
                 memory[:, :, before:width] = new
-            self.keys, self.values = self._grown = tuple(
-                memory[:, :, :width] for memory in self._memory
-            )
-            return self._grown
+            self.keys, self.values = (memory[:, :, :width] for memory in memories)
+            self._memory = memories
+            return self.keys, self.values
 
         @staticmethod
         def _roomy(states: Any, width: int) -> Any:
