@@ -3,7 +3,7 @@ forks of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from gem_ma.cli.completion import RunName
-from gem_ma.cli.episode import find, name_of, verdict
+from gem_ma.cli.episode import find, means, name_of, verdict
 from gem_ma.cli.runs import played_run
 from gem_ma.cli.stopping import Stopping
 from gem_ma.cli.terminal import (
@@ -49,7 +49,7 @@ from gem_ma.runs.explaining import (
     open_explained,
 )
 from gem_ma.runs.playing import wait
-from gem_ma.runs.store import read_rows
+from gem_ma.runs.store import read_rows, rows_by
 from gem_ma.runs.stored import open_record
 from gem_ma.scores import attribution
 from gem_ma.scores.attribution import Forks
@@ -173,13 +173,14 @@ def command(
 
 
 def _first(path: Path, judge: Judge) -> str:
-    """The play that is meant where none is named."""
-    if judge.success is not None:
-        return "lost"
-    rows = last_attempts(read_rows(path, Brief))
+    """The play that is meant where none is named: the first that is lost, else the first."""
+    is_judged = judge.success is not None
+    told = rows_by(path, Judge(judge.success)) if is_judged else read_rows(path, Brief)
+    rows: Sequence[Brief] = last_attempts(told)
     if not rows:
         raise ConfigError(f"{path}: it has no plays yet")
-    return name_of(rows[0])
+    lost = [row for row in rows if means("lost", row)]
+    return name_of((lost or rows)[0])
 
 
 def _check(wish: Wish) -> None:

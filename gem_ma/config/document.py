@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from gem_ma.kernel.errors import ConfigError
+from gem_ma.kernel.spelling import in_quotes
 
 # far above any config that a person has written, and small enough to be read in an instant
 MAX_BYTES = 256 * 1024
@@ -74,7 +75,7 @@ def dotted(path: Keys) -> str:
         (
             f"[{part}]"
             if isinstance(part, int)
-            else f".{part if part.isprintable() and part else ascii(part)}"
+            else f".{in_quotes(part) if part.isprintable() and part else ascii(part)}"
         )
         for part in path
     ]

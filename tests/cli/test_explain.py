@@ -183,6 +183,16 @@ class Four(Scenario):
 """
 
 
+def test_where_no_play_is_lost_the_first_is_explained(command: Command, tmp_path: Path) -> None:
+    won = FOUR + "\n    def success(self, episode):\n        return True\n"
+    (tmp_path / "four.py").write_text(won)
+    seats = "agents={'*': random_legal}"
+    assert command("run", "four.py", "-n", 2, seats, "--out", "out", "--quiet")[0] == 0
+    code, out, err = command("explain", "out", "--plays", 2, "--json", "--quiet")
+    first = json.loads((tmp_path / "out" / "episodes.jsonl").read_text().splitlines()[0])
+    assert code == 0 and json.loads(out)["episode"] == first["id"], err
+
+
 def test_shares_of_a_team_cost_its_own_coalitions(command: Command, tmp_path: Path) -> None:
     (tmp_path / "four.py").write_text(FOUR)
     talk = TALK.replace("{{id: dilemma, rounds: 4, tasks: 2}}", "{{id: four.py}}")

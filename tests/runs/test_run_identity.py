@@ -92,5 +92,8 @@ def test_an_agent_that_a_pattern_seats_differs_from_its_seat_there() -> None:
     told = 'agents.bob.behaviour (was "first_legal", now "random_legal")'
     assert changed_keys(all_alike, named) == [told]
     assert changed_keys(named, all_alike)[0].endswith('(was "random_legal", now "first_legal")')
+    # as it is typed, with a dot in it too
+    other = {"agents": {**all_alike["agents"], "Ann B.": {"behaviour": "random_legal"}}}
+    assert changed_keys(all_alike, other)[0].startswith('agents."Ann B.".behaviour (was')
     same = {"agents": {**all_alike["agents"], "bob": {"behaviour": "first_legal"}}}
     assert changed_keys(all_alike, same) == changed_keys(same, all_alike) == []

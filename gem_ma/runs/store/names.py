@@ -17,6 +17,7 @@ from gem_ma import __version__
 from gem_ma.config.seats import key_of
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.parsing.strict_json import dump_json, load_json
+from gem_ma.kernel.spelling import in_quotes
 
 # Settings that may differ between the writers of one folder, because no episode depends on them;
 # `*` stands for any name.
@@ -234,7 +235,7 @@ def changed_keys(
         : CHANGES_SHOWN if len(differ) > CHANGES_SHOWN + 1 else None
     ]
     told = [
-        f"{'.'.join(path)} (was {_short(before, path)}, now {_short(after, path)})"
+        f"{'.'.join(map(in_quotes, path))} (was {_short(before, path)}, now {_short(after, path)})"
         for path in named
     ]
     return [*told, *[f"and {len(differ) - len(named)} more"] * (len(named) < len(differ))]
