@@ -66,7 +66,7 @@ test: .venv/dev.done sandbox  ## the suite, without the tests that have the mark
 	$(SUITE) -m "not long and $(HERE)"
 
 test-all: .venv/dev.done sandbox  ## the suite with these
-	$(SUITE) -m "$(HERE)"
+	$(SUITE) -m "$(HERE)$(if $(WITHOUT), and not $(WITHOUT))"
 
 test-browser: .venv/dev.done chromium  ## every page in a real Chromium; without one these tests fail, where make test skips them; two minutes
 	$(BIN)/python -m pytest -q -m browser $$(grep -rlw --include="test_*.py" "browser: Browser" tests)

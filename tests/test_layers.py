@@ -181,12 +181,14 @@ def circles(drawn: dict[str, set[str]]) -> set[frozenset[str]]:
     }
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_no_modules_import_each_other_in_a_circle() -> None:
     sources = {module_of(file): (ROOT / file).read_text(encoding="utf-8") for file in files()}
     assert circles(arrows(sources)) == KNOWN_CIRCLES
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_room_stands_above_all_that_it_imports() -> None:
     # all at once: a test for each file would cost more than what it looks at
@@ -223,6 +225,7 @@ def test_a_forbidden_import_is_named_in_one_line(file: str, source: str, fault: 
     assert f"{file}: {home} may not import {fault}" in faults(file, source)
 
 
+@pytest.mark.long
 def test_no_engine_imports_another() -> None:
     shared = {"endpoint", "models"}
     rooms = {path.parent.name for path in (ROOT / "gem_ma" / "engines").glob("*/__init__.py")}

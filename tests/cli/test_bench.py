@@ -97,6 +97,7 @@ def test_random_is_at_chance_and_the_oracle_at_its_reference(
     assert "Three skills" in Path(told["report"]).read_text()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_skill_that_is_planted_moves_its_row_alone(
     battery: Path, capsys: pytest.CaptureFixture[str]
@@ -107,6 +108,7 @@ def test_a_skill_that_is_planted_moves_its_row_alone(
         assert found[row]["low"] <= 0 <= found[row]["high"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_rubbish_scores_low_and_failed_plays_are_counted(
     battery: Path, capsys: pytest.CaptureFixture[str]
@@ -187,6 +189,7 @@ train: {policies: [main], steps: 1, episodes: 8, estimator: {name: reinforce}}
             assert typed(*asked, "ring", "--out", "anew")[0] == 0
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_same_command_goes_on_where_it_stopped(
     battery: Path,
@@ -219,6 +222,7 @@ def test_the_same_command_goes_on_where_it_stopped(
     assert "..." not in capsys.readouterr().err
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_scorecards_of_another_battery_are_not_compared(
     battery: Path, capsys: pytest.CaptureFixture[str]
@@ -401,6 +405,7 @@ def test_a_wrong_battery_is_refused_with_its_line(battery: Path) -> None:
         load_battery(battery)
 
 
+@pytest.mark.long
 def test_a_score_that_is_not_there_is_named(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_list_scenarios_is_a_list_of_objects(tmp_path: Path) -> None:
     assert all({"id", "agents", "summary"} <= one.keys() for one in found.values())
 
 
+@pytest.mark.long
 def test_agents_engines_and_runs_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_scenario_that_breaks_its_word_is_1_with_every_finding(tmp_path: Path)
     )
 
 
+@pytest.mark.long
 def test_training_prints_before_and_after_and_is_not_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

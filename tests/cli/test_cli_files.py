@@ -79,6 +79,7 @@ def test_a_file_is_imported_once_with_what_lies_beside_it(folder: Path) -> None:
     assert make(f"{folder}/my games/one.py").agents == ("ann", "bob")
 
 
+@pytest.mark.long
 def test_each_file_imports_what_lies_in_its_own_folder(folder: Path, tmp_path: Path) -> None:
     prizes = {"first": 1.0, "second": 3.0, "third": 5.0}
     for name, prize in prizes.items():

@@ -183,6 +183,7 @@ def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangup")
 def test_a_terminal_that_is_closed_is_no_error_of_the_run(folder: Path) -> None:
     """With the bar that is drawn there, which can be drawn no longer."""

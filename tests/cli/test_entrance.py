@@ -19,6 +19,7 @@ from gem_ma.runs.playing import wait
 KUHN = ["train.steps=2", "train.episodes=8", "evaluate.episodes=4"]
 
 
+@pytest.mark.long
 def test_training_gives_the_summary_and_a_folder_that_the_command_takes_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

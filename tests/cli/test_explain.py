@@ -38,6 +38,7 @@ def command(
     return run
 
 
+@pytest.mark.long
 def test_a_lost_talk_names_the_turn_that_decided_it(command: Command) -> None:
     weak = "agents.assistant.behaviour=retail_transfers_early"
     assert command("run", "retail", weak, "-n", 6, "--out", "out", "--quiet")[0] == 0
@@ -55,6 +56,7 @@ def test_a_lost_talk_names_the_turn_that_decided_it(command: Command) -> None:
     assert json.loads(command("show", "out", "--json")[1])["ok"] == 6
 
 
+@pytest.mark.long
 def test_what_comes_out_is_kept_and_printed_as_json(command: Command, tmp_path: Path) -> None:
     assert command("run", "kuhn_poker", "-n", 3, "--out", "out", "--quiet")[0] == 0
     printed = []
@@ -104,6 +106,7 @@ def test_turns_without_a_value_say_why(command: Command) -> None:
     assert code == 0 and re.search(r"^\d+ turns without a value: hardly any deal", out, re.M)
 
 
+@pytest.mark.long
 def test_forks_that_fail_say_why(command: Command, tmp_path: Path) -> None:
     words = "def breaks(messages, legal, rng):\n    raise ValueError('no such move')\n"
     (tmp_path / "breaks.py").write_text(words)
@@ -115,6 +118,7 @@ def test_forks_that_fail_say_why(command: Command, tmp_path: Path) -> None:
         assert re.search(r"^\d+ forks failed .* ValueError: no such move$", out, re.M)
 
 
+@pytest.mark.long
 def test_a_world_without_success_explains_its_first_play_by_roles(command: Command) -> None:
     assert command("run", "werewolf", "-n", 2, "--out", "out", "--quiet")[0] == 0
     code, out, err = command("explain", "out", "--messages", "--plays", 2, "--quiet")
@@ -152,6 +156,7 @@ def wavering(seed: int) -> Callable[[Asked], Answer]:
     return lambda asked: says(rng.choice(["cooperate", "defect"]), usage=(100, 10))
 
 
+@pytest.mark.long
 def test_models_cost_what_was_said_before(command: Command, tmp_path: Path) -> None:
     with FaultServer(wavering(1)) as server:
         (tmp_path / "talk.yaml").write_text(TALK.format(url=server.url))
@@ -193,6 +198,7 @@ def test_where_no_play_is_lost_the_first_is_explained(command: Command, tmp_path
     assert code == 0 and json.loads(out)["episode"] == first["id"], err
 
 
+@pytest.mark.long
 def test_shares_of_a_team_cost_its_own_coalitions(command: Command, tmp_path: Path) -> None:
     (tmp_path / "four.py").write_text(FOUR)
     talk = TALK.replace("{{id: dilemma, rounds: 4, tasks: 2}}", "{{id: four.py}}")
@@ -255,6 +261,7 @@ def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path
     assert twice <= 4  # those that ran when it was stopped: two forks at once, of two agents each
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("used", [None, (0, 0), (3, 1)])
 def test_forks_are_not_stopped_by_a_server_that_counts_no_or_few_tokens(
     used: tuple[int, int] | None, command: Command, tmp_path: Path
@@ -269,6 +276,7 @@ def test_forks_are_not_stopped_by_a_server_that_counts_no_or_few_tokens(
     assert bool(re.search(r"stops at \d+ calls or \d+ tokens", err)) is counted
 
 
+@pytest.mark.long
 def test_it_stops_where_the_cost_that_was_said_is_reached(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +297,7 @@ def test_it_stops_where_the_cost_that_was_said_is_reached(
         assert re.search(r"about \d+ model calls.*more than 1000 calls; .*--plays, .*--yes", err)
 
 
+@pytest.mark.long
 def test_deals_that_a_budget_ends_are_told_and_not_looked_for_on_and_on(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +325,7 @@ def test_deals_that_a_budget_ends_are_told_and_not_looked_for_on_and_on(
         assert "the cost is reached: 1 fork stopped" in err and "n/a" in out
 
 
+@pytest.mark.long
 def test_a_model_without_a_price_stops_by_its_calls(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +336,7 @@ def test_a_model_without_a_price_stops_by_its_calls(
     assert code == 0 and "the cost is reached" in err
 
 
+@pytest.mark.long
 def test_forks_of_other_code_are_refused(command: Command, tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_text("def act(messages, legal, rng):\n    return rng.choice(legal)\n")
@@ -378,6 +389,7 @@ def test_what_does_not_go_is_one_line(
     assert not (tmp_path / "out" / EXPLAINED).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--given", "view"], ["--messages"]], ids=str)
 def test_an_agent_that_was_never_asked_has_nothing_to_explain(
     options: list[str], command: Command
@@ -390,6 +402,7 @@ def test_an_agent_that_was_never_asked_has_nothing_to_explain(
     assert command(*asked)[0] == 0
 
 
+@pytest.mark.long
 def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) -> None:
     assert command("run", "kuhn_poker", "-n", 8, "--out", "out", "--quiet")[0] == 0
     asked = ("explain", "out", "--quiet", "--messages", "--other-deal", "--plays", 16)

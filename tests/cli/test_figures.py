@@ -80,6 +80,7 @@ def figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_cell_is_trained_once_and_its_record_outlives_its_run_folder(
     figure: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_cell_is_trained_once_and_its_record_outlives_its_run_folder(
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_row_alone_keeps_the_records_of_others(figure: Path, tmp_path: Path) -> None:
     figure.write_text(SMALL.replace("config: nowhere", "config: stop_or_go, score: return walker"))
     for row in ("walk", "far"):
@@ -109,6 +111,7 @@ def test_a_row_alone_keeps_the_records_of_others(figure: Path, tmp_path: Path) -
     assert [one["row"] for one in records] == ["walk", "walk", "far", "far"]
 
 
+@pytest.mark.long
 def test_a_setting_that_changes_is_another_training(figure: Path, tmp_path: Path) -> None:
     assert main(["paper", "--only", "small/walk", "--out", "out"]) == 0
     figure.write_text(SMALL.replace("steps: 2", "steps: 1"))
@@ -161,6 +164,7 @@ def test_the_command_of_a_model_finds_the_configs_wherever_they_lie(
     assert typed == [["model", f"{tmp_path}/made", "--tool", "search=/a place/configs/paper/desks"]]
 
 
+@pytest.mark.long
 def test_a_rate_is_chosen_on_other_seeds(figure: Path, tmp_path: Path) -> None:
     figure.write_text(RATED)
     assert main(["paper", "--out", "out"]) == 0
@@ -315,6 +319,7 @@ def test_every_cell_opens(name: str, scale: str) -> None:
             assert paper_command.open_cell(figure.load(cell, scale)).worlds.played
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(shipped_figures()))
 def test_records_are_of_the_settings_that_are_shipped(name: str, tmp_path: Path) -> None:
     """Else a cell that is set otherwise today would have numbers of another setting."""
@@ -348,6 +353,7 @@ def names_of(figure: Figure, cell: Cell, root: Path) -> Iterator[str]:
         yield cell_path(root, one, cell, one.load(cell)).name
 
 
+@pytest.mark.long
 def test_page_and_pictures_of_the_docs_are_made_of_their_records() -> None:
     made = [
         drawn(load_figure(path), read_records(DOCS / "paper" / f"{name}.jsonl"))
@@ -359,6 +365,7 @@ def test_page_and_pictures_of_the_docs_are_made_of_their_records() -> None:
         assert (picture.read_text("utf-8") if picture.exists() else "") == one.chart
 
 
+@pytest.mark.long
 def test_several_seeds_in_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -376,6 +383,7 @@ def test_several_seeds_in_one_command(
     assert "--processes" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_score_that_some_exams_lack_is_told_of_the_seeds_that_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

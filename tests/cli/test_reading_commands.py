@@ -69,6 +69,7 @@ def named(run: Path, key: str, value: object) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", NAMED)
 def test_a_command_that_reads_imports_nothing_that_a_run_names(
     run: Path, where: str, capsys: pytest.CaptureFixture[str]
@@ -163,6 +164,7 @@ class Mine(Scenario):
 """
 
 
+@pytest.mark.long
 def test_a_lost_play_of_rules_of_ones_own_is_one_command_away(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +249,7 @@ def test_a_signal_after_play_says_how_to_go_on(
     assert module._stopped() == "stopped; resume with: gem-ma resume runs/x"
 
 
+@pytest.mark.long
 def test_a_terminated_summary_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(
         SLOWLY + "\n    def measures(self, episode):\n        open('judging', 'w').close()\n       "

@@ -744,6 +744,7 @@ agents.player_1.policy agents.player_1.model policies policies.main policies.mai
 train train.policies train.warm_start train.warm_start.main.cast train.credit train.credit.gamma"""
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -851,6 +852,7 @@ def test_a_wish_for_nothing_is_known_to_every_engine_and_a_typing_error_to_none(
             load("dilemma", [*model[:2], wrong])
 
 
+@pytest.mark.long
 @given(st.text('a".= é', min_size=1, max_size=8).filter(lambda name: name == name.strip()))
 def test_any_name_can_stand_in_the_key_of_an_override(name: str) -> None:
     key = f"agents.{in_quotes(name)}"

@@ -104,6 +104,7 @@ def test_every_key_path_knows_its_line() -> None:
     }
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(
     st.text(alphabet=st.characters(codec="utf-8"), max_size=60)
@@ -126,6 +127,7 @@ _WORDS = "12e4567,1e5,no,010,0o17,12:30,~,,null,1_000,.inf,<<,- a,a: b,#x,${env:
 _TRICKY = st.sampled_from(_WORDS.split(","))
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(
     st.recursive(

@@ -77,6 +77,7 @@ def requests(policy: str, count: int = 6) -> list[Request]:
     ]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_architecture_is_sampled_learned_and_adapted(
@@ -118,6 +119,7 @@ def test_every_architecture_is_sampled_learned_and_adapted(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_in_shards_is_the_same_model(tied: bool, byte_model: Path, tmp_path: Path) -> None:
     kind = "llama" if tied else "qwen3"
@@ -249,6 +251,7 @@ def test_the_trial_measures_this_processor() -> None:
     assert loading.speed("float32") > 0.1 and loading.speed("float32") == loading.speed("float32")
 
 
+@pytest.mark.long
 def test_device_map_and_attention_change_no_reply(kuhn_model: Path) -> None:
     pytest.importorskip("accelerate", reason="needs the train extra")
     plain = [
@@ -329,6 +332,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
+@pytest.mark.long
 def test_a_name_on_the_hub_is_opened_from_the_cache_and_an_adapter_on_it_says_so(
     kuhn_model: Path, cache: Path, tmp_path: Path
 ) -> None:

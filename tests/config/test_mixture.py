@@ -147,6 +147,7 @@ def self_play(model, path, **options):
         return run_training(loaded.config, folder, **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_with_it(
     tmp_path, thin_model
@@ -175,6 +176,7 @@ def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_wi
     assert 0 < run_training(again)["before"]["nash_conv"] < 2
 
 
+@pytest.mark.long
 def test_many_information_sets_are_scored_as_one_by_one(thin_model):
     pytest.importorskip("torch")
     from gem_ma.engines.local.transformers import Transformers
@@ -186,6 +188,7 @@ def test_many_information_sets_are_scored_as_one_by_one(thin_model):
         assert together == pytest.approx(strategy(*one), rel=1e-4)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(thin_model):
     """A few updates of one seed; `make test-learning` asks five seeds for the whole of it."""

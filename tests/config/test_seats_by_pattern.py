@@ -161,6 +161,7 @@ ENTRANCES: list[Callable[[Seats], dict[str, str]]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_the_same_keys_seat_the_same_through_every_entrance(
     entrance: Callable[[Seats], dict[str, str]], here: Path
@@ -196,6 +197,7 @@ def test_what_is_typed_may_take_all_seats_of_a_pattern_in_a_file(here: Path) -> 
     assert cast(cell) == names
 
 
+@pytest.mark.long
 def test_one_key_of_an_agent_is_set_in_a_copy_of_the_seat_of_its_pattern(here: Path) -> None:
     parts = ["agents.red_*=first_legal", "agents.b*=silent", "agents.red_1.tools=[python]"]
     for words in permutations(parts):
@@ -227,6 +229,7 @@ def test_a_short_form_names_an_agent_that_a_pattern_seats(here: Path) -> None:
     assert world.policies["blue_0"].model == "openai/some"
 
 
+@pytest.mark.long
 def test_a_run_by_pattern_plays_and_records_it(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

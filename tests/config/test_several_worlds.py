@@ -274,6 +274,7 @@ def test_a_scenario_may_be_named_by_its_place_or_all_at_once(tmp_path):
 # -- what is recorded ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_of_several_worlds_is_scored_by_world(tmp_path, called):
     path, out = written(tmp_path), str(tmp_path / "run")
     printed = json.loads(called("run", path, *BOTS, "--out", out, "--json"))
@@ -312,6 +313,7 @@ def test_a_line_of_a_single_scenario_says_nothing_of_worlds(tmp_path, called):
     assert "worlds" not in read_summary(tmp_path / "r")
 
 
+@pytest.mark.long
 def test_seeds_of_a_world_with_one_task_are_its_units(tmp_path, called):
     # six seeds of one task, beside a world of tasks: still six independent draws
     out = tmp_path / "run"
@@ -326,6 +328,7 @@ def test_seeds_of_a_world_with_one_task_are_its_units(tmp_path, called):
     assert len(set(units(one.id for one in read_episodes(out)))) == 6 + 4 + 5 + 3
 
 
+@pytest.mark.long
 def test_a_world_that_only_fails_takes_none_of_the_others_with_it(tmp_path, called):
     text = MIXED.replace("id: kuhn_poker, tasks: 5", f"id: '{BROKEN}', tasks: 5")
     path, out = written(tmp_path, text), str(tmp_path / "r")
@@ -337,6 +340,7 @@ def test_a_world_that_only_fails_takes_none_of_the_others_with_it(tmp_path, call
     assert summary["after"]["sampled small"]["ok"] == 8 and summary["changed"] == ["main"]
 
 
+@pytest.mark.long
 def test_a_study_may_vary_one_world_or_all(tmp_path, called):
     text = MIXED[: MIXED.index("train:")].replace("{policy: main}", "random_legal")
     grid = "grid: {scenarios.small.numbers: [3, 4], scenario.split: [test, dev]}\n"
@@ -363,6 +367,7 @@ def test_a_study_may_vary_one_world_or_all(tmp_path, called):
 # -- what is learned -----------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_one_table_learns_two_worlds_at_once_and_is_examined_in_a_third(tmp_path):
     text = MIXED.replace("steps: 4", "steps: 50").replace("lr: 1.0", "lr: 0.3")
@@ -385,6 +390,7 @@ def test_one_table_learns_two_worlds_at_once_and_is_examined_in_a_third(tmp_path
     assert after["sampled"]["episodes"] == 3 * 128 and "new" not in str(after["sampled"])
 
 
+@pytest.mark.long
 def test_a_single_scenario_is_examined_elsewhere_as_it_is_at_home(tmp_path):
     text = """
 scenario: {id: guess_number, numbers: 3, turns: 2}
@@ -413,6 +419,7 @@ def test_a_world_that_is_trained_on_may_be_examined_otherwise(tmp_path):
     assert len(exam_plans(examined["small"].config, examined["small"].scenario)) == 8
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_run_with_further_exams_goes_on_and_can_be_repeated(tmp_path, called):
     exams = ["evaluate.scenarios=[tic_tac_toe]", "train.save_every=1"]
@@ -448,6 +455,7 @@ def test_rewards_of_one_world_move_no_advantage_of_another(tmp_path, name, key):
         assert moved("1.0", "train.estimator.groups=all") != moved("1.0")
 
 
+@pytest.mark.long
 def test_two_worlds_of_one_scenario_are_two_groups(tmp_path, called):
     called("run", written(tmp_path), "train=null", "--out", str(tmp_path / "run"))
     table = credit.turns(list(read_episodes(tmp_path / "run")), "main")
@@ -478,6 +486,7 @@ class Three(Scenario):
             yield Ask({agent: "x or y?"}, legal=("x", "y"))
 
 
+@pytest.mark.long
 def test_worlds_of_one_two_and_three_agents_change_seats(tmp_path):
     three = f"scenarios.three={{id: '{__name__}:Three', weight: 2}}"
     settings = mixed(tmp_path, three, "train.seats=swap", "train.episodes=36")

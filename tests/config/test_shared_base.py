@@ -84,6 +84,7 @@ def calm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
     return path, passes
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(
     calm: tuple[Path, list[bool]],
@@ -91,6 +92,7 @@ def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(
     assert len(calm[1]) > 100 and all(calm[1])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_bit(
     calm: tuple[Path, list[bool]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

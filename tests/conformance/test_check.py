@@ -39,6 +39,7 @@ def test_a_correct_scenario_of_this_shape_passes(shape, monkeypatch):
     assert isinstance(report, Report) and set(report.speed) == {"kernel", "AEC", "Parallel"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mutant", "rules"), mutants.AUTHORS, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -46,6 +47,7 @@ def test_an_authors_fault_is_caught(mutant, rules):
     assert rules & found(scenario=mutant, skip=set(RULES) - rules)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "factory", "base", "rules"),
     mutants.VIEWS,
@@ -56,6 +58,7 @@ def test_a_fault_of_a_view_is_caught(kind, factory, base, rules):
     assert rules & found(range(2), scenario=base, **{kind: factory}, skip=set(RULES) - rules)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("game", "base", "rules"), mutants.KERNELS, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -71,6 +74,7 @@ class Salted(shapes.Haggle):
         return super().opening(agent, secret) + "-".join(words)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_fresh_processes_are_tried_for_ids_classes_and_instances():
     only_first = set(RULES) - {1}
@@ -92,12 +96,14 @@ def with_a_helper_of_its_own():
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make_one", [made_in_a_function, with_a_helper_of_its_own])
 def test_what_cannot_travel_to_a_fresh_process_is_said_to_be_untested(make_one):
     untested = check_scenario(make_one(), seeds=SEEDS, skip=set(RULES) - {1}).untested
     assert "fresh processes" in untested[1][0]
 
 
+@pytest.mark.long
 def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
     with pytest.raises(AssertionError) as caught:
         check_scenario(mutants.TellsTheSellersNumber, seeds=SEEDS, skip=set(RULES) - {4})
@@ -113,6 +119,7 @@ def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
     )
 
 
+@pytest.mark.long
 def test_every_finding_is_listed_not_only_the_first():
     class Twice(mutants.IsNotZeroSum):
         """Two faults."""
@@ -123,6 +130,7 @@ def test_every_finding_is_listed_not_only_the_first():
     assert found(scenario=Twice, skip=set(RULES) - {7, 10}) == {7, 10}
 
 
+@pytest.mark.long
 def test_the_report_says_what_was_not_tested():
     report = check_scenario(shapes.Alone, seeds=[3], skip=("suites", 8))
     assert (
@@ -136,6 +144,7 @@ def test_the_report_says_what_was_not_tested():
     assert "us per turn" in str(report)
 
 
+@pytest.mark.long
 def test_a_hanging_play_is_cut_and_found(monkeypatch):
     # of the clock, for what waits, and of the processor, for what computes, as this play does
     monkeypatch.setattr("gem_ma.testing.kit.PLAY_S", 0.5)
@@ -214,6 +223,7 @@ def test_a_misspelled_keyword_is_named():
         check_scenario(shapes.Alone, kernel=object)
 
 
+@pytest.mark.long
 def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
     def raises(scenario):
         raise RuntimeError("no view")
@@ -300,6 +310,7 @@ def test_a_truth_of_the_game_is_not_taken_for_a_refusal(answer, is_refusal):
         assert 10 in check_scenario(told, seeds=SEEDS, skip=skip).passed
 
 
+@pytest.mark.long
 def test_a_rule_that_was_not_tested_is_not_counted_as_kept(capsys, monkeypatch):
     report = check_scenario("dilemma", seeds=SEEDS, skip=set(RULES) - {4, 7})
     assert report.passed == (7,) and "1 of 13 rules kept, 12 not tested" in str(report)
@@ -316,6 +327,7 @@ def test_a_rule_that_was_not_tested_is_not_counted_as_kept(capsys, monkeypatch):
         assert main(["check", "dilemma", "--quiet"]) == 0
 
 
+@pytest.mark.long
 def test_a_play_that_is_longer_than_promised_says_how_long_it_is():
     told = type("Twice", (Vote,), {"play": twice})
     with pytest.raises(ConformanceError, match=r"each Ask is one.*player \w+ it took 2 \[step 2"):

@@ -18,6 +18,7 @@ SHORT = 12  # decision points
 pytestmark = pytest.mark.parametrize("name", IDS)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_it_keeps_every_rule(name):
     # games without an end of their own are cut early: the whole length is `make test-learning`'s

@@ -349,6 +349,7 @@ def test_a_config_and_the_record_know_the_same_rules(rule):
 VALUES = st.sampled_from([0.1, -0.3, 1 / 3, 1e6, -7.0, 0.0])
 
 
+@pytest.mark.long
 @given(
     st.text("abc", min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(-1, 11), st.sampled_from("abc"), VALUES), max_size=20),
@@ -381,6 +382,7 @@ def test_lost_reward_is_an_error_and_not_a_wrong_number(monkeypatch):
         turns([EXAMPLE], "main")
 
 
+@pytest.mark.long
 def test_every_batch_of_a_training_is_checked_for_lost_reward(monkeypatch):
     from gem_ma import config
     from gem_ma.training.train import run_training

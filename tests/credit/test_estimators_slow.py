@@ -452,6 +452,7 @@ FORMS: dict[
 # making a table is most of what an example costs, so each one is for all estimators
 
 
+@pytest.mark.long
 @some
 @given(PLAYS)
 def test_estimators_and_the_forms_that_options_choose_agree_with_their_slow_ones(plays):
@@ -486,6 +487,7 @@ def test_the_numbers_of_the_paper_of_turn_and_outcome():
 # -- what all of them hold -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 @some
 @given(PLAYS, st.integers(0, 99))
 def test_a_permutation_of_the_rows_permutes_bit_for_bit(plays, seed):
@@ -504,6 +506,7 @@ for _name, _one in ESTIMATORS.items():
         KEYED.setdefault(tuple(k for k in _keys if k not in ("k", "policy")), []).append(_name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", KEYED, ids="-".join)
 @some
 @given(PLAYS, st.lists(REWARD, min_size=48, max_size=48))
@@ -626,6 +629,7 @@ def test_those_that_declare_it_see_no_offset_of_an_agents_last_reward(plays, off
             assert found == pytest.approx(estimate(name, before)[0], abs=1e-9), name
 
 
+@pytest.mark.long
 @some
 @given(PLAYS, st.sampled_from([0.5, 3.0, 1000.0]))
 def test_those_that_declare_it_see_no_factor_on_all_rewards(plays, factor):

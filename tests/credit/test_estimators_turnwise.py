@@ -112,6 +112,7 @@ def test_lengths_that_do_not_fit_are_named():
         gae([1, 2, 3], [1, 2, 3])
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(PLAYS, st.sampled_from([1.0, 0.9]), st.sampled_from([0.0, 0.5, 0.95, 1.0]))
 def test_the_table_gives_what_the_arrays_give(plays, gamma, lam):
@@ -145,6 +146,7 @@ def test_a_turn_of_another_policy_is_bridged():
     assert raw_gae(table.take([0, 2]), gamma=0.5, lam=0.8) == pytest.approx([first, last])
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(PLAYS)
 def test_lambda_one_without_values_is_the_return_and_lambda_zero_the_reward(plays):
@@ -166,6 +168,7 @@ def test_agent_norm_counts_an_episode_once_per_turn():
     )
 
 
+@pytest.mark.long
 @given(PLAYS)
 def test_turn_index_groups_against_a_slow_loop(plays):
     table = random_table(plays)
@@ -280,6 +283,7 @@ def test_all_agents_of_a_joint_action_share_its_advantage():
 # -- spread credit -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_tree_may_be_deeper_than_python_has_frames():
     long = [
         played({"a": [("x", 0.0)] * 1200 + [(last, paid)]}, seed)
@@ -293,6 +297,7 @@ def test_spread_by_hand_and_its_sum():
     assert math.fsum(spread([0.5, -1.0, 0.5, 3.0], 0.3)) == pytest.approx(3.0)
 
 
+@pytest.mark.long
 @given(st.lists(REWARD, min_size=1, max_size=6), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_spread_against_a_slow_loop(steps, decay):
     expected = [0.0] * len(steps)

@@ -23,6 +23,7 @@ from tests.assistant_messages import MESSAGES, UNSEEN, WISHES
 from tests.talks.answers import listed
 
 
+@pytest.mark.long
 def test_the_labelled_messages_are_read_with_the_published_coverage_and_precision() -> None:
     found = scores()
     assert found["messages"] >= 200 and found["judged"] >= 80
@@ -275,6 +276,7 @@ PIECES = some.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(some.one_of(some.text(max_size=80), some.lists(PIECES, max_size=6).map(" ".join)))
 def test_any_text_is_read_without_a_fault_and_acts_lie_inside_it(text: str) -> None:

@@ -252,6 +252,7 @@ def test_an_assistant_serves_the_customer_all_the_same(assistant: str, what: str
                 assert world("retail").success(episode), (task, turn.step, episode.error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heir", ["retail_scripted", "retail_oracle"])
 def test_who_takes_a_seat_in_the_middle_goes_on_from_there(heir: str) -> None:
     """What was found and changed before is known, and no change is made twice."""
@@ -283,6 +284,7 @@ def test_a_write_that_somebody_typed_is_told_and_not_made_again() -> None:
                 assert any(text.startswith("This has been done: cancel order") for text in told)
 
 
+@pytest.mark.long
 def test_what_a_customer_said_is_heard_where_somebody_typed_for_it() -> None:
     for task in (0, 3, 7):
         cast = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}

@@ -226,6 +226,7 @@ def sampled(model: Path, memory: dict[str, Any]) -> tuple[Any, list[Any]]:
     return engine.engine, played_all(plans, {"main": policy}, deterministic=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory", [{"window": 3}, {"turns": 1}, {"window": 2, "summary": "main"}])
 def test_what_the_model_saw_is_what_is_learned(byte_model: Path, memory: dict[str, Any]) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
@@ -245,6 +246,7 @@ def test_what_the_model_saw_is_what_is_learned(byte_model: Path, memory: dict[st
     assert np.abs(again - as_sampled).max() < 2e-4
 
 
+@pytest.mark.long
 def test_a_whole_view_is_one_row(byte_model: Path) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     _, episodes = sampled(byte_model, {})

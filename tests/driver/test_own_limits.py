@@ -58,6 +58,7 @@ def test_the_views_truncate(make: Any) -> None:
     assert (stepped[3] if stepped else env.truncations) == {"ann": True}
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_kit_passes_it_and_refuses_what_a_world_cannot_count() -> None:
     check_scenario(Corridor, seeds=range(3))

@@ -114,6 +114,7 @@ def record(tmp_path: Path, play: str) -> Episode:
     return episode
 
 
+@pytest.mark.long
 def test_a_play_shows_one_view_and_nothing_of_another(
     client: Client, file: str, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_play_shows_one_view_and_nothing_of_another(
     assert record(tmp_path, play).cast["a"].policy == "a"
 
 
+@pytest.mark.long
 def test_what_the_others_do_comes_as_they_do_it(
     client: Client, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_turn_counts_once_and_a_typing_error_is_no_move(
     assert mine[0].tool_calls[0].arguments == {"x": 7}
 
 
+@pytest.mark.long
 def test_several_plays_of_one_start_stand_apart_and_are_there_again(client: Client) -> None:
     first, second = (client.begin("tic_tac_toe", "x") for _ in range(2))
     assert first != second
@@ -398,6 +401,7 @@ def test_a_foreign_page_begins_no_play(tmp_path: Path) -> None:
     site.close()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_play_by_keys_in_the_browser(browser: Browser, tmp_path: Path, file: str) -> None:
     site = Site(tmp_path / "runs", scenario=file)

@@ -180,6 +180,7 @@ def test_no_plans_give_no_episodes() -> None:
     assert played([], Latency(), deterministic=True)[0] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_same_seeds_and_replies_give_same_episodes_whatever_the_latency_and_concurrency(
     deterministic: bool,
@@ -851,6 +852,7 @@ def test_under_the_gate_failing_behaviours_change_no_batch_by_timing() -> None:
     assert {episode.end for episode in results[0][1]} == {End.TERMINATED, End.FAILED}
 
 
+@pytest.mark.long
 def test_the_gate_never_deadlocks() -> None:
     for stream in range(25):
         rng = random.Random(stream)

@@ -90,6 +90,7 @@ def logits(engine: Transformers, ids: Sequence[int]) -> Any:
 # -- memory --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_adapters_and_a_frozen_policy_have_the_memory_of_one_base_and_their_adapters(
     kuhn_model: Path, three: list[Transformers]
 ) -> None:
@@ -112,6 +113,7 @@ def test_two_adapters_and_a_frozen_policy_have_the_memory_of_one_base_and_their_
     assert list(base.weights()) == list(alone.weights())
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_fifty_snapshots_are_fifty_small_files_on_one_base_and_their_memory_is_given_back(
     kuhn_model: Path, tmp_path: Path
@@ -142,6 +144,7 @@ def test_fifty_snapshots_are_fifty_small_files_on_one_base_and_their_memory_is_g
     assert all(weight.requires_grad for weight in learned.weights().values())
 
 
+@pytest.mark.long
 def test_a_base_is_let_go_with_its_last_policy_and_read_anew_when_its_files_change(
     kuhn_model: Path, tmp_path: Path
 ) -> None:
@@ -165,6 +168,7 @@ def test_a_base_is_let_go_with_its_last_policy_and_read_anew_when_its_files_chan
 # -- what an adapter is --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_new_adapter_changes_nothing_and_is_drawn_from_its_policys_name_or_its_seed(
     kuhn_model: Path,
 ) -> None:
@@ -184,6 +188,7 @@ def test_a_new_adapter_changes_nothing_and_is_drawn_from_its_policys_name_or_its
     assert not any(weight.requires_grad for weight in a.model.parameters())
 
 
+@pytest.mark.long
 def test_rows_of_a_mixed_batch_are_those_of_each_policy_alone(three: list[Transformers]) -> None:
     together = Transformers.sample_mixed(asked(three))
     alone = [engine.sample_batch([what])[0] for engine, what in asked(three)]
@@ -280,6 +285,7 @@ def episodes(engines: Sequence[Transformers], **how: Any) -> list[tuple[Any, ...
     return asyncio.run(play())
 
 
+@pytest.mark.long
 def test_under_a_gate_policies_on_one_base_are_one_batch(
     three: list[Transformers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +321,7 @@ def test_policies_with_weights_of_their_own_are_batches_of_their_own(kuhn_model:
     assert first.lane is not second.lane
 
 
+@pytest.mark.long
 def test_broken_or_unpublished_weights_of_one_policy_are_not_the_fault_of_others(
     kuhn_model: Path,
 ) -> None:
@@ -342,6 +349,7 @@ def test_broken_or_unpublished_weights_of_one_policy_are_not_the_fault_of_others
 # -- folders -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_adapter_folder_opens_on_its_base_wherever_both_are_moved(
     kuhn_model: Path, tmp_path: Path
 ) -> None:
@@ -449,6 +457,7 @@ def test_a_damaged_or_foreign_adapter_is_one_line_that_names_it(
     )
 
 
+@pytest.mark.long
 def test_an_adapter_of_another_base_is_refused_by_its_shapes_or_by_its_weights(
     kuhn_model: Path, byte_model: Path, tmp_path: Path
 ) -> None:

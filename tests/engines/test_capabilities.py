@@ -68,6 +68,7 @@ def test_a_class_without_one_of_the_methods_has_not_the_capability() -> None:
     assert declared(Half) == () and not isinstance(Half(), Remembers)
 
 
+@pytest.mark.long
 def test_the_engine_of_the_page_trains_goes_on_and_plays(tmp_path, monkeypatch, capsys) -> None:
     assert sum(bool(line.strip()) for line in EXAMPLE.splitlines()) <= 60
     monkeypatch.chdir(tmp_path)

@@ -73,6 +73,7 @@ def chances(learner: TorchLearner, legal: Sequence[str] = CHOICES) -> list[float
     return TokenStrategy(learner)("player_0", ASKED, tuple(legal))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_every_answer_is_legal_and_as_probable_as_the_learner_says(
     byte_model: Path, temperature: float
@@ -101,6 +102,7 @@ def test_every_answer_is_legal_and_as_probable_as_the_learner_says(
         assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / len(replies))
 
 
+@pytest.mark.long
 def test_the_mask_is_that_of_the_turn_and_not_of_its_batch(byte_model: Path) -> None:
     engine, free = opened(byte_model).engine, opened(byte_model, constrain=None).engine
     mixed = engine.sample_batch([request(1, None), request(2), request(3, ("x", "y")), request(4)])
@@ -155,6 +157,7 @@ def test_a_context_without_room_for_the_longest_legal_string_is_full(byte_model:
     assert (reply.finish, reply.token_ids) == ("context_overflow", ())
 
 
+@pytest.mark.long
 def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
     thin_model: Path,
 ) -> None:
@@ -253,6 +256,7 @@ THINKING = (
 )
 
 
+@pytest.mark.long
 def test_auto_binds_a_closed_choice_and_the_learner_sees_the_same_mask(byte_model: Path) -> None:
     engine, typed = opened(byte_model, constrain="auto").engine, opened(byte_model).engine
     assert [r.token_ids for r in engine.sample_batch([request(n) for n in range(8)])] == [
@@ -262,6 +266,7 @@ def test_auto_binds_a_closed_choice_and_the_learner_sees_the_same_mask(byte_mode
     assert engine.binding.allowed(CHOICES, ids) == typed.binding.allowed(CHOICES, ids) is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["tools", "thinking", "unspelled", "unread", "none"])
 def test_auto_leaves_free_what_cannot_or_should_not_be_bound_and_so_does_the_learner(
     case: str, byte_model: Path, thin_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

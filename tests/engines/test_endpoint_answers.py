@@ -99,6 +99,7 @@ def bodies(finish: Any) -> list[tuple[bytes, str]]:
     ]
 
 
+@pytest.mark.long
 @given(UNKNOWN)
 def test_an_unknown_finish_reason_is_a_fault_that_is_tried_again_wherever_it_stands(
     finish: Any,

@@ -55,6 +55,7 @@ def policy_of(run: str = "out") -> dict[str, Any]:
 # -- the environment -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, key", [*zip(endpoint.ADDRESSES, ("", KEY), strict=True)])
 def test_the_environment_says_where_openai_is_and_the_record_keeps_it(
     name: str,
@@ -124,6 +125,7 @@ def test_an_address_of_the_environment_that_is_none_is_a_line_without_it(
     assert code == 2 and "OPENAI_BASE_URL: base_url" in told and value not in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", ["http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1/", "", None])
 def test_the_address_is_the_one_that_openai_s_own_client_takes(
     value: str | None, monkeypatch: pytest.MonkeyPatch

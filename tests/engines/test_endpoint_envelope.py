@@ -317,6 +317,7 @@ def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
 LEFT = 8
 
 
+@pytest.mark.long
 def test_what_is_read_fast_is_read_as_the_strict_decoder_does() -> None:
     """Any text, whole or with a piece put in, taken out or doubled."""
     rng = random.Random(0)

@@ -91,6 +91,7 @@ def holds_the_key(folder: Path) -> list[str]:
 PRICE = ", price: {input: 2.0, output: 10, as_of: 2026-11-20}"
 
 
+@pytest.mark.long
 def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, command: Command) -> None:
     with FaultServer(
         [status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))]
@@ -120,6 +121,7 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
     assert sum(row["cost player_0"] for row in run.rows()) == pytest.approx(0.0072)
 
 
+@pytest.mark.long
 def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: Command) -> None:
     with FaultServer([says("cooperate")]) as server:
         path = config(tmp_path, server.url)
@@ -151,6 +153,7 @@ ENDS: dict[str, tuple[Script, int, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ENDS)
 def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(
     tmp_path: Path, command: Command, case: str
@@ -167,6 +170,7 @@ def test_what_no_request_survives_ends_the_run_in_one_line_with_its_exit_code(
     assert again.returncode == 0 and "6 ok / 0 failed" in again.stdout
 
 
+@pytest.mark.long
 def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(
     tmp_path: Path, command: Command
 ) -> None:
@@ -185,6 +189,7 @@ def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(
     assert len(list(read_episodes(tmp_path / "out"))) == 6
 
 
+@pytest.mark.long
 def test_a_request_that_fails_for_good_costs_its_episode_only(
     tmp_path: Path, command: Command
 ) -> None:
@@ -208,6 +213,7 @@ def billed(asked: Asked) -> Answer:
     return says("cooperate", usage=(prompt_tokens(asked), 4))
 
 
+@pytest.mark.long
 def test_a_budget_stops_the_run_with_exit_code_1_and_a_resumed_run_buys_nothing_twice(
     tmp_path: Path, command: Command
 ) -> None:
@@ -252,6 +258,7 @@ def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: 
     assert done.returncode == 2 and "add price" in done.stderr and not (tmp_path / "other").exists()
 
 
+@pytest.mark.long
 def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
     tmp_path: Path, command: Command
 ) -> None:
@@ -277,6 +284,7 @@ def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
     )
 
 
+@pytest.mark.long
 def test_limits_and_retry_change_no_result_so_a_run_may_go_on_with_others(
     tmp_path: Path, command: Command
 ) -> None:
@@ -324,6 +332,7 @@ SILENT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case, allowed", [("null", "100%"), *((case, "0") for case in SILENT)])
 def test_a_model_that_never_says_a_thing_makes_a_failed_run(
     tmp_path: Path, command: Command, case: str, allowed: str
@@ -348,6 +357,7 @@ def test_a_model_that_never_says_a_thing_makes_a_failed_run(
     )
 
 
+@pytest.mark.long
 def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_told(
     tmp_path: Path, command: Command
 ) -> None:
@@ -374,6 +384,7 @@ HELD_BACK = says(None, finish="content_filter")
 THOUGHT = says(None, choice={"message": {"content": None, "reasoning": "hm"}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "answer",
     [
@@ -404,6 +415,7 @@ NO_REPLY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", NO_REPLY)
 def test_a_run_in_which_a_policy_never_spoke_says_why_and_ends_with_1(
     tmp_path: Path, command: Command, why: str
@@ -420,6 +432,7 @@ def test_a_run_in_which_a_policy_never_spoke_says_why_and_ends_with_1(
     assert "unheard main" in command("show", "out").stdout
 
 
+@pytest.mark.long
 def test_a_cell_of_a_study_in_which_a_policy_never_spoke_is_named(
     tmp_path: Path, command: Command
 ) -> None:
@@ -435,6 +448,7 @@ def test_a_cell_of_a_study_in_which_a_policy_never_spoke_is_named(
     assert "cell short" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_training_beside_a_policy_that_never_spoke_says_so(
     tmp_path: Path, command: Command
 ) -> None:
@@ -475,6 +489,7 @@ def test_a_policy_that_spoke_once_or_was_never_asked_is_heard_or_no_fault() -> N
     assert unheard(episode(End.CONTEXT)).keys() == {"main", "other"}
 
 
+@pytest.mark.long
 def test_another_model_than_the_one_that_was_asked_stands_in_the_score(
     tmp_path: Path, command: Command
 ) -> None:
@@ -526,6 +541,7 @@ def test_a_reply_is_kept_before_its_play_ends_and_forgotten_after(tmp_path: Path
     assert read_replies(tmp_path) == {} and not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_buys_no_reply_again(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,6 +590,7 @@ def test_a_fault_of_an_engine_names_file_and_line(
     )
 
 
+@pytest.mark.long
 def test_a_short_key_is_warned_of_once(
     tmp_path: Path,
     command: Command,
@@ -617,6 +634,7 @@ def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
         )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
@@ -794,6 +812,7 @@ def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> N
         OpenAI("m", base_url="http://127.0.0.1:1/v1", cache=str(tmp_path / "file"))
 
 
+@pytest.mark.long
 def test_hanging_requests_do_not_outlive_a_run(tmp_path: Path, command: Command) -> None:
     with FaultServer([hang()]) as server:
         config(tmp_path, server.url, policy=", timeout_s: 0.3", more="retry: {attempts: 2}")

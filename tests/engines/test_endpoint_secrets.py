@@ -237,6 +237,7 @@ def test_a_key_that_is_a_word_changes_no_answer(key: str, monkeypatch: pytest.Mo
         )
 
 
+@pytest.mark.long
 @given(st.text("ab-_./%\\", min_size=LEAST, max_size=24), st.text(max_size=3), st.text(max_size=3))
 def test_a_key_is_hidden_wherever_it_stands_and_a_short_one_nowhere(
     key: str, before: str, after: str

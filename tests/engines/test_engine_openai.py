@@ -354,6 +354,7 @@ SENT = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(st.lists(SENT, max_size=8))
 def test_any_conversation_is_rendered_as_servers_demand_it(messages: list[Message]) -> None:
     rendered, open_calls = chat("a", messages), list[str]()
@@ -700,6 +701,7 @@ def test_a_hang_and_a_slow_drip_are_cut_at_the_time_limit() -> None:
         assert time.monotonic() - began < 3.0
 
 
+@pytest.mark.long
 def test_a_body_of_50_mb_is_cut_at_the_cap() -> None:
     with FaultServer([raw(b'{"x": "' + b"y" * 50_000_000 + b'"}'), says("small")]) as server:
         got = ask(engine_at(server, timeout_s=30))
@@ -983,6 +985,7 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
         assert asyncio.run(through_a_restart()) == ["before", "after", "transport"]
 
 
+@pytest.mark.long
 @given(
     st.binary(max_size=200)
     | st.sampled_from(
@@ -1023,6 +1026,7 @@ SHAPES = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(SHAPES, SHAPES, SHAPES)
 def test_no_shape_of_a_reply_raises_anything_but_a_fault(
@@ -1052,6 +1056,7 @@ def test_no_shape_of_a_reply_raises_anything_but_a_fault(
 # -- many at once --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_64_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None:
     with FaultServer(lambda asked: says(f"to {asked.last}", delay_s=0.3)) as server:
         engine = engine_at(server, concurrency=64)
@@ -1215,6 +1220,7 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
     ) == 200 + len(attempts)
 
 
+@pytest.mark.long
 def test_the_benchmark_of_faults_holds_small() -> None:
     many = {**faults.EVERY, "hang": 0.005}
     got = faults.play(many, 20, 0.02, stream=True, together=True, timeout_s=1.5)

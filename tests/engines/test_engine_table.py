@@ -53,6 +53,7 @@ def hands(engine: Table, count: int, first: int = 0):
     return played_all(plans, {"main": Policy("main", engine)}, deterministic=True)
 
 
+@pytest.mark.long
 def test_an_unknown_view_is_uniform():
     reply = asyncio.run(Table(policy="main").sample(ask(3)))
     assert reply.text in LEGAL
@@ -155,6 +156,7 @@ def test_only_the_full_distribution_can_be_learned(sampling):
         TableLearner(Table(policy="main"), sampling)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("aggregation", ["turn_sum", "token_mean", "turn_mean", "episode_sum"])
 def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation):
@@ -192,6 +194,7 @@ def test_one_step_follows_the_gradient_of_the_objective(temperature, aggregation
             assert learner.weights[key][index] - row[index] == pytest.approx(slope, abs=1e-5)
 
 
+@pytest.mark.long
 def test_a_choice_that_has_moved_too_far_is_clipped():
     engine = engine_with([0.0, 0.0])
     learner = TableLearner(engine)
@@ -348,6 +351,7 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
     )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     """Exact values, so no sampling noise: from -.125 to near the best response, 5/12."""

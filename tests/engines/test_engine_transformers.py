@@ -86,6 +86,7 @@ def scored(
     return result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(
     engine: Transformers, temperature: float
@@ -96,6 +97,7 @@ def test_logprobs_of_a_ragged_batch_are_those_of_the_plain_forward_pass(
         assert max(abs(a - b) for a, b in zip(reply.logprobs, expected, strict=True)) < 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["engine", "byte_engine"])
 def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(
     name: str, request: pytest.FixtureRequest
@@ -110,6 +112,7 @@ def test_a_request_draws_the_same_tokens_alone_in_a_batch_and_in_another_batch(
     assert len(set(together)) > 10  # seeds differ, so do draws
 
 
+@pytest.mark.long
 def test_a_small_cap_on_padded_tokens_changes_no_reply(
     thin_model: Path, engine: Transformers
 ) -> None:
@@ -136,6 +139,7 @@ def free(engine: Transformers) -> tuple[Counter[int], dict[int, float]]:
     return Counter(reply.token_ids[0] for reply in replies), probability
 
 
+@pytest.mark.long
 def test_first_tokens_are_drawn_in_proportion_to_their_probabilities(
     free: tuple[Counter[int], dict[int, float]],
 ) -> None:
@@ -322,6 +326,7 @@ def test_many_concurrent_askers_each_get_their_own_reply(thin_model: Path) -> No
     ]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_episodes_are_the_same_at_any_concurrency(thin_model: Path) -> None:
     policies = {
         "main": Policy(

@@ -156,6 +156,7 @@ def test_sampled_logprobs_are_those_of_one_pass_with_the_pixels(
             assert gap(engine, reply, images, temperature) < 1e-5
 
 
+@pytest.mark.long
 def test_the_pixels_matter(engine: Vision) -> None:
     other = picture((0, 255, 0))
     (reply,) = engine.sample_batch([request(Message(("see", RED)))])
@@ -241,6 +242,7 @@ class Show(Scenario):
         yield Reward({"looker": 1.0}, why="looked")
 
 
+@pytest.mark.long
 def test_an_episode_with_images_is_played_and_its_record_is_scored_again(
     seeing_model: Path,
 ) -> None:

@@ -187,6 +187,7 @@ def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(
     ) == (len(reply.prompt_ids), 3, 4)
 
 
+@pytest.mark.long
 def test_the_same_ids_are_never_sampled_as_by_the_transformers_engine(
     kuhn_model: Path, byte_model: Path
 ) -> None:

@@ -47,6 +47,7 @@ def ran(*words: str) -> Any:
     return done
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @each
 def test_it_runs_in_small_as_its_comment_says(
@@ -64,6 +65,7 @@ def test_it_runs_in_small_as_its_comment_says(
     assert all(line["policies"][name]["rows"] > 0 for line in lines for name in learned)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @each
 def test_it_is_checked_as_it_stands_without_a_gpu(

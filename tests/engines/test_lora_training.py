@@ -48,6 +48,7 @@ def steps(learners: list[TorchLearner], tables: dict[str, Any], count: int = 3) 
             learner.publish()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_two_learners_on_one_base_learn_as_each_does_alone(thin_model: Path) -> None:
     both = [learner_of(thin_model, "a"), learner_of(thin_model, "b", rank=2)]
@@ -71,6 +72,7 @@ def test_two_learners_on_one_base_learn_as_each_does_alone(thin_model: Path) -> 
     } == set()
 
 
+@pytest.mark.long
 def test_only_the_adapter_that_learns_gets_gradients_and_moves(thin_model: Path) -> None:
     learner, other = learner_of(thin_model, "a"), learner_of(thin_model, "b")
     table = credit.turns(episodes([learner], 12), "a")
@@ -107,6 +109,7 @@ def test_what_is_sampled_in_mixed_batches_is_rescored_within_the_tolerance_and_p
     assert [learner.version for learner in both] == [2, 2]
 
 
+@pytest.mark.long
 def test_the_reference_of_a_new_adapter_is_its_base_without_a_second_copy(thin_model: Path) -> None:
     learner, plain = (
         learner_of(thin_model, "a"),
@@ -123,6 +126,7 @@ def test_the_reference_of_a_new_adapter_is_its_base_without_a_second_copy(thin_m
     )
 
 
+@pytest.mark.long
 def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(thin_model: Path) -> None:
     from safetensors.torch import load
 
@@ -146,6 +150,7 @@ def test_a_checkpoint_holds_the_adapter_alone_and_resumes_bit_for_bit(thin_model
     assert again.state() == straight.state()
 
 
+@pytest.mark.long
 def test_a_frozen_policy_that_is_asked_to_learn_all_its_weights_takes_its_own(
     thin_model: Path,
 ) -> None:
@@ -160,6 +165,7 @@ def test_a_frozen_policy_that_is_asked_to_learn_all_its_weights_takes_its_own(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
 def test_a_twin_learns_apart_and_its_weights_are_taken_back(thin_model: Path, lora: Any) -> None:
     engine = Transformers(str(thin_model), policy="a", lora=lora)
@@ -175,6 +181,7 @@ def test_a_twin_learns_apart_and_its_weights_are_taken_back(thin_model: Path, lo
     assert engine.fingerprint() == learner.fingerprint()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touching_base_or_policy(
     thin_model: Path,
@@ -219,6 +226,7 @@ def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_its_models_are_adapters(
     tmp_path: Path, referential: Path
@@ -275,6 +283,7 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
     assert again["before"]["sampled"] == summary["after"]["sampled"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
     thin_model: Path, tmp_path: Path
@@ -316,6 +325,7 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
         assert sum(file.stat().st_size for file in member.iterdir()) < 20_000
 
 
+@pytest.mark.long
 def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_base(
     thin_model: Path, tmp_path: Path
 ) -> None:
@@ -341,6 +351,7 @@ def test_a_config_names_adapters_beside_itself_and_frozen_policies_share_their_b
     assert main.base is not rival.base  # it learns all its weights, so they are its own
 
 
+@pytest.mark.long
 def test_what_is_learned_is_not_changed_by_entropy_or_ratio_of_turns(thin_model: Path) -> None:
     learner = learner_of(thin_model, "a")
     table = credit.turns(episodes([learner], 16), "a")

@@ -238,6 +238,7 @@ def test_a_llama_with_a_head_of_its_own_is_written_sampled_and_learned(tmp_path:
         make_model(tmp_path / "other", "kuhn_poker", architecture="gpt")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None:
     heard = {}
@@ -268,6 +269,7 @@ def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None
     assert heard["noisy_kuhn"] > 0.3 > 0.05 > abs(heard["random_legal"])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: Path) -> None:
     from gem_ma.training.learner.positions import make_warm_model

@@ -122,6 +122,7 @@ FAULTS: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "dtype, fault",
     [
@@ -287,6 +288,7 @@ def test_what_a_step_moved_shows_what_lags_behind_it_where_no_draw_can_be_repeat
     assert found["what the last step moved"] > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weights_that_are_changed_unseen_make_a_cache_stale(dtype: str, byte_model: Path) -> None:
     """No counter of the weights says that they changed, so the cache is kept, and found out."""
@@ -297,6 +299,7 @@ def test_weights_that_are_changed_unseen_make_a_cache_stale(dtype: str, byte_mod
         learner.publish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype, lora", [("float32", False), ("bfloat16", True)])
 def test_plays_between_updates_stop_no_publish(dtype: str, lora: bool, byte_model: Path) -> None:
     """The optimiser writes float32 weights by a kernel of its own, which torch does not count."""
@@ -309,6 +312,7 @@ def test_plays_between_updates_stop_no_publish(dtype: str, lora: bool, byte_mode
         engine.sample_ids(learner.probes, [Sampling(max_tokens=4)] * len(learner.probes), range(8))
 
 
+@pytest.mark.long
 def test_one_opening_of_all_talks_is_not_all_that_is_looked_at(byte_model: Path) -> None:
     """The unit of noise of one text lies about by a factor of four, and stops good runs."""
     _, learner = opened(byte_model, "bfloat16", True)
@@ -334,6 +338,7 @@ def test_one_opening_of_all_talks_is_not_all_that_is_looked_at(byte_model: Path)
     assert scored == [4, 6]  # one of each
 
 
+@pytest.mark.long
 def test_an_adapter_that_was_changed_for_another_is_found(byte_model: Path) -> None:
     engine, learner = opened(byte_model, "bfloat16", True)
     engine.adapter = engine.beside("another")
@@ -341,6 +346,7 @@ def test_an_adapter_that_was_changed_for_another_is_found(byte_model: Path) -> N
         learner.publish()
 
 
+@pytest.mark.long
 def test_the_second_way_keeps_to_the_memory_of_a_pass(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +371,7 @@ def test_the_second_way_keeps_to_the_memory_of_a_pass(
     np.testing.assert_allclose(np.concatenate(parts), np.concatenate(whole), atol=1e-5)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_cache_of_the_same_weights_may_be_used_again(byte_model: Path) -> None:
     """A publish that changes nothing meets what was kept, which rounds otherwise than afresh."""
@@ -374,6 +381,7 @@ def test_a_cache_of_the_same_weights_may_be_used_again(byte_model: Path) -> None
         engine.sample_batch([Request("a", (Message(text),), conversation=text) for text in TEXTS])
 
 
+@pytest.mark.long
 def test_a_machine_that_does_not_repeat_itself_stops_nobody(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +399,7 @@ def test_a_machine_that_does_not_repeat_itself_stops_nobody(
     assert learner.publish()["parity_share"] < 1 and not learner.repeats
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype, lora", [("float32", False), ("bfloat16", True)])
 def test_a_sampler_of_this_process_is_compared_bit_for_bit(
     dtype: str, lora: bool, byte_model: Path, monkeypatch: pytest.MonkeyPatch
@@ -412,6 +421,7 @@ def test_a_sampler_of_this_process_is_compared_bit_for_bit(
     assert engine.unpublished
 
 
+@pytest.mark.long
 def test_the_bound_is_a_setting_of_the_policy(byte_model: Path) -> None:
     engine = Transformers(str(byte_model), policy="main", parity=1e-12)
     learner = TorchLearner(engine, Sampling(max_tokens=8))
@@ -422,6 +432,7 @@ def test_the_bound_is_a_setting_of_the_policy(byte_model: Path) -> None:
         Transformers(str(byte_model), policy="main", parity=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_noise_is_measured_on_what_was_sampled_and_not_on_what_never_is(
     dtype: str, byte_model: Path

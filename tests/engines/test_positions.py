@@ -48,6 +48,7 @@ def few_tasks() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", sorted(registry.catalog("scenarios")))
 def test_unseen_plays_of_the_default_cast_fit_with_room_to_spare(scenario: str) -> None:
     """Sizes differ in their tokenizer alone, as far as the length of a talk goes; there are two
@@ -73,6 +74,7 @@ def new_model(path: Path, *words: str) -> Any:
     return CliRunner().invoke(command, ["model", str(path), *words], catch_exceptions=False)
 
 
+@pytest.mark.long
 def test_the_command_writes_and_says_how_long_a_talk_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +92,7 @@ def test_the_command_writes_and_says_how_long_a_talk_may_be(
     )
 
 
+@pytest.mark.long
 def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refused_where_the_start_does_not(
     tmp_path: Path,
 ) -> None:

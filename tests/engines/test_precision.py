@@ -52,6 +52,7 @@ def update(
     )
 
 
+@pytest.mark.long
 def test_steps_smaller_than_a_rounding_add_up(thin_model: Path) -> None:
     learner = learner_of(thin_model)
     played = hands(learner)
@@ -67,6 +68,7 @@ def test_steps_smaller_than_a_rounding_add_up(thin_model: Path) -> None:
     assert max(moved.values()) > 1e-6  # the masters hold what the rounded weights cannot
 
 
+@pytest.mark.long
 def test_gradients_of_many_passes_are_added_in_float32(thin_model: Path) -> None:
     exact, whole, cut = (
         learner_of(thin_model, "float32"),
@@ -96,6 +98,7 @@ def test_gradients_of_many_passes_are_added_in_float32(thin_model: Path) -> None
     assert errors[1] < 1.5 * errors[0] < 0.1  # more passes are no worse than one
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_resumed_learner_in_bfloat16_ends_bit_equal(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: range) -> None:
@@ -135,6 +138,7 @@ def test_float16_is_refused_with_a_way_out(thin_model: Path) -> None:
         learner_of(thin_model, "float16")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_learning_in_bfloat16_is_as_good_as_in_float32(thin_model: Path) -> None:
     """A one-step task: bet with K, check with J. Cloned on noise first, then learned by its

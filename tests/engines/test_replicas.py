@@ -120,6 +120,7 @@ def gap(learner: Any, replies: list[Reply]) -> float:
 # -- where requests go ---------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_conversations_stay_and_a_server_that_goes_moves_its_own_alone(
     servers: list[FakeVllm], model: Path
@@ -180,6 +181,7 @@ def test_a_server_that_comes_back_is_sampled_from_again(
     until(engine, lambda: plays(servers[1]) > count)
 
 
+@pytest.mark.long
 def test_where_all_are_gone_the_run_ends_after_its_patience(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -191,6 +193,7 @@ def test_where_all_are_gone_the_run_ends_after_its_patience(
         asked(engine, request())
 
 
+@pytest.mark.long
 def test_all_opened_that_are_there_and_none_is_told(servers: list[FakeVllm], model: Path) -> None:
     servers[0].dead = True
     assert asked(engine_at(servers, model), request())[0].token_ids
@@ -199,6 +202,7 @@ def test_all_opened_that_are_there_and_none_is_told(servers: list[FakeVllm], mod
         asked(engine_at(servers, model), request())
 
 
+@pytest.mark.long
 def test_a_request_that_is_wrong_is_refused_once(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers, model)
     asked(engine, request())
@@ -212,6 +216,7 @@ def test_a_request_that_is_wrong_is_refused_once(servers: list[FakeVllm], model:
 # -- all weights ---------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_all_weights_come_to_every_server_under_a_name(
     servers: list[FakeVllm], model: Path
@@ -232,6 +237,7 @@ def test_all_weights_come_to_every_server_under_a_name(
     assert len(list(engine.folder.iterdir())) == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_no_reply_of_a_restarted_server_is_used_before_it_has_the_weights_again(
     servers: list[FakeVllm], model: Path
@@ -263,6 +269,7 @@ def test_a_single_server_is_looked_after_as_well(servers: list[FakeVllm], model:
     assert gap(learner, replies) <= 1e-4
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_server_that_keeps_its_old_weights_is_set_aside_whichever_it_is(
@@ -293,6 +300,7 @@ def test_where_all_keep_their_old_weights_nothing_is_published(
         asked(engine, request())
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
     servers: list[FakeVllm], model: Path
@@ -310,6 +318,7 @@ def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
     assert gap(learner, replies) <= 1e-4 and learner.check()["replicas"] == 2
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers, model)
@@ -324,6 +333,7 @@ def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path
     assert asked(other, request())[0].token_ids == before[0].token_ids and other.version == 1
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("one", [True, False])
 def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned(
@@ -396,6 +406,7 @@ def test_addresses_of_the_sixth_version_are_addresses(model: Path) -> None:
     assert engine.base_url == "http://[::1]:1/v1, http://[::1]:2/v1"
 
 
+@pytest.mark.long
 def test_an_id_that_the_model_has_not_fails_that_request_alone(
     servers: list[FakeVllm], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,6 +451,7 @@ def test_servers_with_other_weights_are_refused_where_nobody_learns(
         }
 
 
+@pytest.mark.long
 def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -455,6 +467,7 @@ def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
     assert not any("rpc" in path for path in servers[0].paths)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
 def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
@@ -472,6 +485,7 @@ def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
     assert gap(learner, replies) <= 1e-4 and not servers[1].paused
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("after", ["_collective_rpc", "_update_weight_version", "_resume"])
 def test_a_server_that_restarts_in_a_publish_costs_no_reply(
@@ -499,6 +513,7 @@ def test_a_server_that_restarts_in_a_publish_costs_no_reply(
 # -- adapters ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_restarted_server_is_given_its_adapters_before_it_is_sampled_from(
     servers: list[FakeVllm], model: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_reply_holds_what_was_sampled_and_a_seed_repeats_it(served) -> None:
     assert ask(opened(context=3)).finish == "context_overflow"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way, clips", [*((way, True) for way in WAYS), ("row_tokens", False)])
 def test_the_scale_of_a_server_is_measured_and_all_learn_alike(served, way, clips) -> None:
     server = served(way, clips=clips)
@@ -142,6 +143,7 @@ def test_a_server_that_divides_by_something_else_is_refused(served, monkeypatch)
         opened().learner(HOW)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "loss",
     [
@@ -215,6 +217,7 @@ def undisturbed():
     return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault, after", [*((fault, True) for fault in FAULTS), ("429", False), ("dropped", False)]
 )
@@ -293,6 +296,7 @@ def test_scores_of_another_shape_end_the_update_in_a_line(served, outputs) -> No
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_numbers_that_are_none_and_a_path_that_is_missing_are_no_answers(served) -> None:
     server = served()
     learner = opened(attempts=2).learner(HOW)
@@ -319,6 +323,7 @@ def test_a_server_that_does_not_say_what_it_has_is_believed_or_refused(
         assert ask(opened()).token_ids
 
 
+@pytest.mark.long
 def test_a_fault_that_stays_ends_in_one_line(served) -> None:
     server = served()
     engine = opened(attempts=3)
@@ -335,6 +340,7 @@ def test_a_fault_that_stays_ends_in_one_line(served) -> None:
     assert same(before, server.saved[learner._state_path()].rows) == 0.0
 
 
+@pytest.mark.long
 def test_two_learn_beside_a_frozen_one_whose_numbers_stay(served) -> None:
     server = served("row_tokens_and_rows")
     speaker, listener = opened().learner(HOW), opened("listener").learner(HOW)
@@ -354,6 +360,7 @@ def test_two_learn_beside_a_frozen_one_whose_numbers_stay(served) -> None:
     assert len(kept) == 3
 
 
+@pytest.mark.long
 def test_a_publish_of_old_weights_is_found_out(served) -> None:
     served(stale=True)
     learner, other = opened().learner(HOW), opened("listener", lora=None)
@@ -365,6 +372,7 @@ def test_a_publish_of_old_weights_is_found_out(served) -> None:
         ask(learner.engine)
 
 
+@pytest.mark.long
 def test_a_resume_goes_on_from_the_state_at_the_server(served) -> None:
     server = served()
     learner, other = opened().learner(HOW), opened("listener", lora=None)
@@ -413,6 +421,7 @@ def test_what_the_api_lacks_is_refused_in_one_line(served, case) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_other_refusals_are_one_line_too(served, monkeypatch) -> None:
     served(keeps=False)
     with pytest.raises(ConfigError, match=r"old version with new weights.*train\.overlap"):
@@ -437,6 +446,7 @@ def test_other_refusals_are_one_line_too(served, monkeypatch) -> None:
 SDK = client.sdk
 
 
+@pytest.mark.long
 def test_plays_ahead_sample_the_weights_that_were_published(served) -> None:
     served()
     learner = opened().learner(HOW, apart=True)
@@ -450,6 +460,7 @@ def test_plays_ahead_sample_the_weights_that_were_published(served) -> None:
     assert ask(learner.engine) != before and learner.version == 4
 
 
+@pytest.mark.long
 def test_a_budget_counts_what_is_sampled_and_what_is_trained(served) -> None:
     served()
     budget = Budget(tokens=2000)
@@ -495,6 +506,7 @@ evaluate: {{{{episodes: 8}}}}
 """
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_training_resumes_plays_its_model_and_shows_no_key(
     served, tmp_path, monkeypatch, capsys

@@ -135,6 +135,7 @@ def played(replies: Sequence[Reply]) -> Any:
     return credit.turns(made, "main")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: Path) -> None:
     engine = opened(caller)
@@ -153,6 +154,7 @@ def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: P
     assert any(isinstance(call, Malformed) for reply in broken for call in reply.tool_calls)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_every_token_is_as_probable_as_the_learner_says(caller: Path, temperature: float) -> None:
@@ -180,6 +182,7 @@ def test_every_token_is_as_probable_as_the_learner_says(caller: Path, temperatur
     )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_same_seed_says_the_same_alone_and_in_a_batch(caller: Path) -> None:
     engine = opened(caller)
@@ -190,6 +193,7 @@ def test_the_same_seed_says_the_same_alone_and_in_a_batch(caller: Path) -> None:
         assert engine.sample_batch([request(seed, tools)])[0].token_ids == one.token_ids
 
 
+@pytest.mark.long
 def test_free_text_is_free(caller: Path) -> None:
     bound, free = opened(caller), opened(caller, constrain=None)
     asked = [request(seed, max_tokens=30) for seed in range(40)]
@@ -211,6 +215,7 @@ def test_free_text_is_free(caller: Path) -> None:
     ]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     engine = opened(caller)
@@ -240,6 +245,7 @@ def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     } == {()}
 
 
+@pytest.mark.long
 def test_cloning_sees_the_mask_of_a_call(caller: Path) -> None:
     engine = opened(caller)
     learner = TorchLearner(engine, Sampling())
@@ -294,6 +300,7 @@ def test_where_a_call_begins_and_ends_however_its_tags_are_written(
     )
 
 
+@pytest.mark.long
 def test_no_more_calls_are_opened_than_are_read(byte_model: Path) -> None:
     engine = opened(byte_model)
     call = ids_of(engine, '<tool_call>{"name":"look","arguments":{"at":"door"}}</tool_call>')
@@ -302,6 +309,7 @@ def test_no_more_calls_are_opened_than_are_read(byte_model: Path) -> None:
         assert engine.binding.allowed(None, [*call * MAX_CALLS, *more], TOOLS) is None
 
 
+@pytest.mark.long
 def test_what_cannot_be_bound_is_told_in_one_line(
     byte_model: Path, kuhn_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

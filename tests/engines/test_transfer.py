@@ -125,6 +125,7 @@ def since(server: FakeVllm, count: int) -> list[str]:
     return [path for path in paths if not path.startswith("/v1") and path != "/weight_info"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
     servers: list[FakeVllm], model: Path
@@ -147,6 +148,7 @@ def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
     assert gap(learner, replies) <= 1e-4 and {reply.version for reply in replies} == {2}
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("path", ["/pause", "/update_weights", ROUND[-1]])
 def test_one_that_fails_in_the_middle_is_set_aside_and_comes_back_with_the_next_publish(
@@ -188,6 +190,7 @@ def test_a_single_one_that_fails_ends_the_publish_in_one_line_and_goes_on(
     assert gap(learner, asked(engine, request())) <= 1e-4
 
 
+@pytest.mark.long
 def test_a_server_that_refuses_ends_a_transfer_that_waits_for_it_for_ever(
     servers: list[FakeVllm], model: Path, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_server_that_refuses_ends_a_transfer_that_waits_for_it_for_ever(
         end.set()
 
 
+@pytest.mark.long
 def test_a_transfer_that_never_ends_is_given_up(
     servers: list[FakeVllm], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_transfer_that_never_ends_is_given_up(
         end.set()
 
 
+@pytest.mark.long
 def test_what_vllm_raises_is_one_line(
     servers: list[FakeVllm], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +249,7 @@ def test_what_vllm_raises_is_one_line(
     assert not any(server.paused for server in servers)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_restarted_server_waits_for_the_next_publish(
     servers: list[FakeVllm], model: Path
@@ -268,6 +274,7 @@ def test_a_restarted_server_waits_for_the_next_publish(
     assert gap(learner, asked(engine, *map(request, range(12)))) <= 1e-4
 
 
+@pytest.mark.long
 def test_what_it_needs_is_told_in_one_line(
     servers: list[FakeVllm], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

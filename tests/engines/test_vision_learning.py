@@ -120,6 +120,7 @@ def test_what_is_sampled_is_scored_alike_learned_and_published(
     assert any("visual" in name for name in moved) and any("language" in name for name in moved)
 
 
+@pytest.mark.long
 def test_a_batch_samples_what_its_rows_sample_alone(eye: Path) -> None:
     engine = Vision(str(eye), policy="eye")
     messages = [(picture(0),), ("words alone",), (picture(1, (40, 16)), "x", picture(2)), ("y",)]
@@ -137,6 +138,7 @@ def test_a_batch_samples_what_its_rows_sample_alone(eye: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_rows_share_a_prompt_only_where_they_saw_the_same(eye: Path) -> None:
     """Prompts of equal ids in the record, of which some show another image."""
     learner = learner_of(eye)
@@ -158,6 +160,7 @@ def test_rows_share_a_prompt_only_where_they_saw_the_same(eye: Path) -> None:
     assert np.allclose(whole, np.concatenate([row.logprob[row.mask] for row in made]), atol=1e-5)
 
 
+@pytest.mark.long
 def test_another_image_of_the_same_size_is_another_prompt(eye: Path) -> None:
     learner = learner_of(eye)
     sight: Any = learner.sight
@@ -170,6 +173,7 @@ def test_another_image_of_the_same_size_is_another_prompt(eye: Path) -> None:
         sight.seen(turn.replies[0].prompt_ids, [one.image.digest for one in shown])
 
 
+@pytest.mark.long
 def test_an_image_without_bytes_is_refused_in_one_line(eye: Path) -> None:
     played = episodes(learner_of(eye), 2)
     read, learner = [load_episode(dump_episode(one)) for one in played], learner_of(eye)
@@ -178,6 +182,7 @@ def test_an_image_without_bytes_is_refused_in_one_line(eye: Path) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_record_that_was_read_is_learned_from_with_its_images(eye: Path) -> None:
     learner = learner_of(eye)
     played = episodes(learner, 4)
@@ -189,6 +194,7 @@ def test_a_record_that_was_read_is_learned_from_with_its_images(eye: Path) -> No
     assert learner.fingerprint() == again.fingerprint()
 
 
+@pytest.mark.long
 def test_images_are_held_as_long_as_rows_are(eye: Path) -> None:
     learner = learner_of(eye)
     played = episodes(learner, 3)
@@ -203,6 +209,7 @@ def test_images_are_held_as_long_as_rows_are(eye: Path) -> None:
     del held
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
     for options in ({}, {"lora": {"rank": 2}}):
@@ -217,6 +224,7 @@ def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
         assert len(set(np.round(critic.values(table), 5))) > 2
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_clone_of_what_is_shown_listens(eye: Path) -> None:
     """An answer that depends on the picture alone is learned from demonstrations."""
@@ -246,6 +254,7 @@ def test_policies_with_adapters_share_a_base_and_are_sampled_apart(eye: Path) ->
     assert other.fingerprint() == before
 
 
+@pytest.mark.long
 def test_a_saved_model_opens_again_and_says_the_same(eye: Path, tmp_path: Path) -> None:
     learner = learner_of(eye)
     update(learner, episodes(learner, 4))

@@ -22,6 +22,7 @@ from tests.command_line import environment
 TRY = "env = gymnasium.make('{}'); env.reset(seed=1); print(env.spec.id)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "env_id"),
     [

@@ -40,6 +40,7 @@ def run(path: Path, kills: int) -> dict[str, int]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_run_killed_fifty_times_ends_like_one_that_was_never_killed(tmp_path: Path) -> None:
     seen = run(tmp_path / "killed", KILLS)

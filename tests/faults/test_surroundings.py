@@ -71,6 +71,7 @@ def shell(line: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str
     return done
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_working_folder_that_is_gone_costs_only_what_needs_it(tmp_path: Path) -> None:
     done = shell("mkdir gone; cd gone; rmdir ../gone; gem-ma list engines --json", tmp_path)
@@ -79,6 +80,7 @@ def test_a_working_folder_that_is_gone_costs_only_what_needs_it(tmp_path: Path) 
     assert done.returncode == 1 and "runs" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -95,6 +97,7 @@ def test_a_closed_stream_is_no_fault_and_no_file_takes_its_place(
         assert [json.loads(line)["schema"] for line in lines.read_text().splitlines()] == [2, 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["--help", "new"])
 def test_a_reader_that_has_gone_is_no_failure(tmp_path: Path, command: str) -> None:
     done = shell(
@@ -105,6 +108,7 @@ def test_a_reader_that_has_gone_is_no_failure(tmp_path: Path, command: str) -> N
     assert done.stderr.strip().splitlines()[-1] == ("2" if command == "new" else "0")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["list engines", "run dilemma -n 2 --json"])
 def test_a_result_that_cannot_be_printed_is_one_line(tmp_path: Path, command: str) -> None:
@@ -210,6 +214,7 @@ def test_options_of_a_model_named_at_its_agent_stand_beside_it(folder: Path) -> 
     assert json.loads(done.stdout)["returns"]["guesser"]["mean"] == 0.0
 
 
+@pytest.mark.long
 def test_every_setting_of_the_demo_has_folders_of_its_own(tmp_path: Path) -> None:
     rows = [
         demo._retail(tmp_path, tasks, seed, quiet=True)[0]["rows"][0]
@@ -219,6 +224,7 @@ def test_every_setting_of_the_demo_has_folders_of_its_own(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("retail-careful-*"))) == 3
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_demo_that_is_stopped_takes_its_trainings_with_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gem_ma", "demo", "--tasks", "2", "--quiet"]
@@ -253,6 +259,7 @@ def test_a_demo_that_is_stopped_takes_its_trainings_with_it(tmp_path: Path) -> N
     assert not list(tmp_path.glob("runs/demo/referential-table-both-*/summary.json"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "said"), [("tokenizer.json", "two models"), ("model.safetensors", "another shape")]
 )

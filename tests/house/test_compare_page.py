@@ -126,6 +126,7 @@ def test_runs_are_compared_by_what_was_said_of_their_plays_when_they_ended(
     shown(site, "a", "b")
 
 
+@pytest.mark.long
 def test_values_that_repeat_are_resampled_by_counting() -> None:
     """The same interval and p as of values that are all a little different, drawn one by one."""
     tasks = range(2 * MANY)

@@ -250,6 +250,7 @@ def resumed(name: str, words: list[str], params: dict[str, Any], world: World) -
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", SINGLE, ids=str)
 def test_every_command_can_be_typed(page: Page, world: World) -> None:
     for name, text in page.files():
@@ -349,6 +350,7 @@ def test_every_override_fits_a_shipped_config(page: Page) -> None:
     assert not unfit, "\n".join(unfit)
 
 
+@pytest.mark.long
 def test_what_alarms_advise_can_be_typed() -> None:
     from gem_ma.training.selfplay.collapse import ADVICE
 

@@ -12,6 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "one_file.py"
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_method_in_one_file_learns(seed: int) -> None:
@@ -23,6 +24,7 @@ def test_the_method_in_one_file_learns(seed: int) -> None:
     assert averages[0] > averages[-1] < 0.25
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_ppo_in_the_manner_of_cleanrl_learns_on_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs the train extra")

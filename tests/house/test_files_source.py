@@ -213,6 +213,7 @@ def files() -> list[str]:
     )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_no_file_is_opened_beside_the_room() -> None:
     found = {
@@ -231,6 +232,7 @@ def test_no_file_is_opened_beside_the_room() -> None:
     )
 
 
+@pytest.mark.long
 def test_every_exception_is_still_needed() -> None:
     stale = {
         file: sorted(calls.keys() - set(openers((ROOT / file).read_text("utf-8"))))

@@ -25,6 +25,7 @@ def test_the_page_and_the_picture_are_made_of_what_is_kept(name: str) -> None:
     assert f"pictures/study_{name}.svg" in page and f"studies.py {name}`" in page
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_table_of_a_study_learns_anew_to_the_digit() -> None:
     kept = json.loads((studies.KEPT / "sizes.json").read_text("utf-8"))

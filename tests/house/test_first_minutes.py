@@ -146,6 +146,7 @@ def test_a_key_without_its_section_names_the_section(
 # -- play ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_person_plays_a_seat_and_sees_the_end(here: Path) -> None:
     words = ["play", "dilemma", "scenario.rounds=1", "--as", "player_0", "--out", "run"]
     code, seen = typed(words, ["coperate", "1"], here)
@@ -185,6 +186,7 @@ def test_every_play_has_a_new_start(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- files to begin with -------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("agents", [["one"], ["buyer", "seller"], ["a", "b", "c"]])
 def test_a_new_scenario_keeps_the_rules_and_is_learned(
@@ -203,6 +205,7 @@ def test_a_new_scenario_keeps_the_rules_and_is_learned(
     assert before < 0.6 and after > 0.9
 
 
+@pytest.mark.long
 def test_new_agents_and_configs_play_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "agent", "mine"]) == 0
     assert main(["run", "dilemma", "--player_0", "mine.py:Mine", "-n", "2", "--quiet"]) == 0
@@ -232,6 +235,7 @@ def test_new_agents_and_configs_play_as_they_are(capsys: pytest.CaptureFixture[s
     assert Path("mine.py").read_text() == before and not list(Path().glob("x*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learns", ["all", "bob"])
 @pytest.mark.parametrize("agents", [("ann", "bob"), ("ann", "bob", "cat", "dan", "eve")])
 def test_who_learns_begins_as_a_copy_of_the_player_that_comes_with_a_new_game(
@@ -277,6 +281,7 @@ def fits(value: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_schema_lets_every_shipped_config_pass_and_no_slip(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -326,6 +331,7 @@ def test_a_key_in_the_file_is_used_and_stands_nowhere(
 # -- a list in order -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_runs_are_listed_by_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     for name, players in (("a", "first_legal"), ("b", "random_legal"), ("c", "first_legal")):
         seats = [f"--{agent}={players}" for agent in ("player_0", "player_1")]

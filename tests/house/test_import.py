@@ -60,6 +60,7 @@ def test_importing_gem_ma_loads_nothing_heavy_and_is_fast() -> None:
     assert loaded_by("import gem_ma", within=0.3) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code",
     [
@@ -81,6 +82,7 @@ def test_the_command_line_shows_its_help_without_loading_anything_heavy() -> Non
 SHOWING = {"numpy", "jinja2", "rich", "aiohttp"}  # whoever looks at a run does not wait for them
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "not_needed"),
     [

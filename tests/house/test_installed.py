@@ -182,6 +182,7 @@ def base() -> dict[str, int]:
     return sizes
 
 
+@pytest.mark.long
 def test_a_plain_install_is_small() -> None:
     beyond = sum(size for name, size in base().items() if name != "numpy")
     # 32 MB on Linux, byte code included

@@ -55,6 +55,7 @@ def test_the_page_shows_what_the_run_recorded(runs: Path) -> None:
     assert f'<th scope="row">{row}</th>{cells}' in page
 
 
+@pytest.mark.long
 def test_only_a_run_with_a_league_leads_to_one(runs: Path) -> None:
     assert 'href="/league/pool"' in shown(runs, "/run/pool")
     assert 'href="/league' not in shown(runs, "/run/none")

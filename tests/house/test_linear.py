@@ -152,6 +152,7 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
             yield from patterns(key, inner, depth - 1)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(2))  # each process imports all modules for it
 def test_every_expression_of_the_code_is_linear(part: int) -> None:
@@ -309,6 +310,7 @@ TALKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("talk", list(TALKS))
 def test_a_play_is_linear_in_what_is_said_in_it(talk: str) -> None:
     bad = {}

@@ -20,6 +20,7 @@ def test_an_older_name_gives_the_same_module(old: str) -> None:
     assert spec is not None and spec.name == new
 
 
+@pytest.mark.long
 def test_what_lies_inside_of_an_older_name_is_not_loaded_twice() -> None:
     code = (
         "from gem_ma.store.lines import read_manifest as old\n"

@@ -75,6 +75,7 @@ def test_who_learns_alone_begins_with_a_higher_rate(here: Path) -> None:
         assert learning is not None and learning.lr == rate
 
 
+@pytest.mark.long
 def test_agents_of_any_name_learn_in_a_config_as_it_is_written(here: Path) -> None:
     # spaces, other alphabets, three that come to one name, and what YAML reads as something else
     names = ["a_b_2", "a b", "a_b", "élise", "3", "true", "null", 'x: "y"', "-x", ".x", "y" * 120]

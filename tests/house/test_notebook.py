@@ -35,6 +35,7 @@ async def shown_by(cells: list[str]) -> list[Any]:
     return values
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_every_cell_runs_and_shows_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -39,6 +39,7 @@ PAIRS = list(combinations(OPTIONS, 2))
 
 
 # each fifth: every option is there, in few pairs
+@pytest.mark.long
 @pytest.mark.parametrize("pair", PAIRS[::5], ids="-".join)
 def test_two_options_are_refused_or_survive_a_kill(pair: tuple[str, str], tmp_path: Path) -> None:
     words = [*SMALL, *OPTIONS[pair[0]], *OPTIONS[pair[1]]]

@@ -33,6 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clone
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_wheel_holds_exactly_the_tracked_files(built: Path) -> None:
     (wheel,) = (built / "dist").glob("*.whl")
@@ -52,6 +53,7 @@ def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path
     assert not [name for name in names if name.split("/")[1] == "runs"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_an_installed_wheel_finds_scenarios_agents_and_configs_from_anywhere(
     built: Path, tmp_path: Path

@@ -76,6 +76,7 @@ def test_what_is_no_study_is_one_line(runs: Path, path: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_damaged_or_hostile_summary_is_a_line_or_a_text(runs: Path, tmp_path: Path) -> None:
     whole, file = summary(runs), tmp_path / "s" / "study.json"
     file.parent.mkdir()

@@ -79,6 +79,7 @@ def test_each_stands_in_a_lane_and_nobodys_words_are_printed_twice(episode: gem_
     assert sum(line.count("says [red]") for line in lines) == 3
 
 
+@pytest.mark.long
 def test_a_briefing_is_folded_and_can_be_unfolded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

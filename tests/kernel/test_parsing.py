@@ -102,6 +102,7 @@ def test_a_legal_string_is_found_in_the_stated_order_or_not_at_all(
 DENIALS = ["not", "n't", "don’t", "no", "never", "instead of", "why"]
 
 
+@pytest.mark.long
 @given(
     st.lists(st.sampled_from([*DENIALS, "I", "do", "(", '"', "'s", "—"]), max_size=9),
     st.lists(st.sampled_from(["\n", " ", "\t", "\u2003"]), max_size=3),

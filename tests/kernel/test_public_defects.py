@@ -58,6 +58,7 @@ class TwoLengths(Scenario):
         yield Reward({"a": float(task == 9)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 def test_a_scenario_of_two_lengths_comes_back_in_equal_shares(
     tmp_path: Path, concurrency: int

@@ -762,6 +762,7 @@ def test_a_replay_that_differs_names_the_step(how: str) -> None:
     assert game.fork(0).pending  # nothing to compare yet
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),

@@ -602,6 +602,7 @@ PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=30).map("".join),
@@ -633,6 +634,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.from_regex(r"arg_[a-z]{1,5}", fullmatch=True), VALUES, max_size=4))
@@ -712,6 +714,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_costs_no_more_than_its_length_in_any_format(name: str) -> None:
     for size in (MAX_TEXT, 1_000_000):

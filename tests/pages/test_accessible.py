@@ -102,6 +102,7 @@ def test_the_static_pages(browser: Browser, home: Path) -> None:
     assert not any(wrong.values()), wrong
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_every_page_that_a_link_of_the_viewer_leads_to(browser: Browser, home: Path) -> None:
     site = Site(home / "runs")

@@ -259,6 +259,7 @@ def test_briefings_and_drafts_are_folded_and_say_how_much_they_hold(
     assert "first draft" in shown and "the judge says 3" in shown
 
 
+@pytest.mark.long
 def test_at_phone_width_nothing_overflows_every_card_names_its_speaker_and_charts_can_be_read(
     browser: Browser, lost: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def address(episode: Episode) -> str:
     return quote(key_of(*episode.id), safe="")
 
 
+@pytest.mark.long
 def test_what_is_shown_as_sent_is_what_the_server_got(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_what_is_shown_as_sent_is_what_the_server_got(
     assert sorted(shown, key=str) == sorted(bodies, key=str) and len(bodies) == 8
 
 
+@pytest.mark.long
 def test_code_of_the_user_acts_again_only_where_the_folder_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_code_of_the_user_acts_again_only_where_the_folder_is_trusted(
     assert sorted(shown, key=str) == sorted(bodies, key=str) and len(bodies) == 16
 
 
+@pytest.mark.long
 def test_what_does_not_repeat_itself_is_said_and_not_guessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +139,7 @@ def test_what_does_not_repeat_itself_is_said_and_not_guessed(
         assert site.answer("/run/one/calls", {"key": key_of(*other.id), **query}).status == 404
 
 
+@pytest.mark.long
 def test_a_table_tells_its_tokens_and_how_it_sampled(tmp_path: Path) -> None:
     out = tmp_path / "runs/one"
     learn = ["train.steps=1", "train.episodes=8", "evaluate.episodes=2", "--quiet"]
@@ -151,6 +155,7 @@ def test_a_table_tells_its_tokens_and_how_it_sampled(tmp_path: Path) -> None:
     assert parts["sampled, 1 token ids from the record"] == ids
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_one_click_shows_a_request_of_many_messages_that_the_page_did_not_hold(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -171,6 +171,7 @@ def test_all_lost_ones_up_to_the_cap_and_some_others_stand_in_it_and_the_rest_is
     )
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     html, run = page_of(tmp_path / "run", [episode(n, n >= 300) for n in range(400)])
     assert run["note"].startswith(

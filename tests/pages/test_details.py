@@ -190,6 +190,7 @@ ESTIMATES = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.none(), ESTIMATES), max_size=5))
 def test_one_axis_holds_all_intervals_and_0_and_that_of_rates_is_0_to_1(

@@ -44,6 +44,7 @@ def look_until(browser: Browser, script: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_whole_play_without_scripts(browser: Browser, site: Site, tmp_path: Path) -> None:
     with served(site) as port:
         here = f"http://127.0.0.1:{port}"
@@ -169,6 +170,7 @@ def test_a_hostile_move_is_text_and_comes_back_as_it_is(tmp_path: Path) -> None:
     assert len(record(tmp_path, play).turns) == len(moves)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["seed", "agent", "scenario", "who.", "token"])
 def test_an_agent_may_have_the_name_of_a_field(name: str) -> None:
     chosen = {"scenario": "mine", "agent": "ann", "seed": "3"}

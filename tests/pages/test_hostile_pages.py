@@ -157,6 +157,7 @@ def whole(browser: Browser, looked: list[dict[str, Any]], site: str) -> None:
         harmless(browser, one, site)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_static_report(browser: Browser, runs: Path, tmp_path: Path) -> None:
     run = runs / folder_name(PAYLOADS[1])
@@ -170,6 +171,7 @@ def test_the_static_report(browser: Browser, runs: Path, tmp_path: Path) -> None
     whole(browser, browser.run(SWEEP), "file:")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_pages_of_the_viewer(browser: Browser, runs: Path, site: str) -> None:
     browser.visit(site)
@@ -207,6 +209,7 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, li
         yield f"http://127.0.0.1:{port}", names
 
 
+@pytest.mark.long
 def test_runs_are_compared_by_keys_alone(browser: Browser, gathered: tuple[str, list[str]]) -> None:
     site, names = gathered
     browser.visit(site)
@@ -262,6 +265,7 @@ def test_curves_of_runs_are_drawn_and_saved(
     browser.events.clear()
 
 
+@pytest.mark.long
 def test_a_study_and_a_league_with_hostile_names(
     browser: Browser, gathered: tuple[str, list[str]]
 ) -> None:
@@ -306,6 +310,7 @@ class Hostile(Scenario):
 """
 
 
+@pytest.mark.long
 def test_the_page_of_a_play(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "hostile.py").write_text(PLAY)
     site = Site(tmp_path / "runs", scenario=str(tmp_path / "hostile.py"))
@@ -371,6 +376,7 @@ def test_the_policy_of_a_page_stops_what_a_text_may_not_do(
     browser.events.clear()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_what_is_no_page_may_do_nothing(site: str) -> None:
     from urllib.error import HTTPError

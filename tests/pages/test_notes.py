@@ -137,6 +137,7 @@ def test_a_note_whose_writer_was_stopped_closes_no_page_and_the_next_takes_its_p
     assert texts == [*left, "third"] and stub(Site(runs))["note"] == "third"
 
 
+@pytest.mark.long
 def test_two_viewers_that_write_at_once_lose_no_note(runs: Path) -> None:
     sites = [Site(runs), Site(runs)]
 

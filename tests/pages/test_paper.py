@@ -53,6 +53,7 @@ def site(root: Path, browser: Browser) -> Iterator[str]:
 PAGES = ["/", "/run/one", "/play?scenario=kuhn_poker", page_address("compare", ["one", "two"])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PAGES)
 def test_on_paper_nothing_is_to_click_and_nothing_is_cut(
     browser: Browser, site: str, path: str

@@ -445,6 +445,7 @@ def test_the_policy_allows_exactly_this_script_and_this_style_and_no_request(
     assert not re.search(r"url\(|@import", style[1])
 
 
+@pytest.mark.long
 def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
     page, plain = (
         parse(hostile_page(tmp_path)),
@@ -480,6 +481,7 @@ def test_hostile_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
     assert not re.search("[<>&\u2028\u2029]", page.scripts[0])
 
 
+@pytest.mark.long
 def test_hostile_text_is_shown_word_for_word(tmp_path: Path) -> None:
     page = parse(hostile_page(tmp_path))
     for payload in PAYLOADS:

@@ -390,6 +390,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/"
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_table_filters_sorts_and_leads_to_a_play(browser: Browser, site: str) -> None:
     fields = {"run": "hasty", "where": "verdict=lost turns>4", "sort": "-turns", "column": "turns"}

@@ -249,6 +249,7 @@ def test_the_page_of_a_run_with_lost_and_failed_plays_names_them(tmp_path: Path)
     assert "3 lost, 1 failed. Each opens its transcript." in page
 
 
+@pytest.mark.long
 def test_tokens_have_the_advantages_that_were_learned_from(runs: Path) -> None:
     from gem_ma import credit
     from gem_ma.credit import estimators
@@ -328,6 +329,7 @@ def test_who_may_ask(port: int, method: str, headers: dict[str, str], status: in
         assert b"default-src 'none'" in answer.read()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_pages_work_in_a_browser_and_show_texts_as_texts(
     browser: Browser, port: int, runs: Path

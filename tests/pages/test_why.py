@@ -236,6 +236,7 @@ def test_a_damaged_line_is_told_by_its_number_and_the_others_are_read(run: Path,
     assert "explained.jsonl: line 1" in site.answer("/run/one", {}).body.decode()
 
 
+@pytest.mark.long
 def test_a_line_of_anything_never_breaks_a_page(run: Path) -> None:
     """Fields replaced at random by values of other kinds: told or shown, never raised."""
     seed = random.SystemRandom().getrandbits(32)
@@ -280,6 +281,7 @@ def test_the_viewer_reads_the_file_anew_when_it_changes(run: Path) -> None:
 # -- at a terminal ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_one_command_says_who_which_step_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,6 +318,7 @@ def in_sight(browser: Browser, selector: str) -> bool:
     return bool(-1 <= top < height and bottom > 0)
 
 
+@pytest.mark.long
 def test_of_200_plays_two_clicks_tell_who_which_step_and_why(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -376,6 +379,7 @@ def test_bars_and_toggles_by_keys_and_in_words(browser: Browser, run: Path) -> N
     assert browser.faults() == []
 
 
+@pytest.mark.long
 def test_no_text_of_the_file_becomes_markup(browser: Browser, run: Path) -> None:
     def sentence(payload: str) -> tuple[int, str, str]:
         return 4, "a", payload

@@ -152,6 +152,7 @@ def small(**changes: object) -> Episode:
     return replace(episode, **changes)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(EPISODES, st.sampled_from([1, 2]))

@@ -66,6 +66,7 @@ REPLY = st.tuples(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REPLY, max_size=14))
 def test_whatever_prompts_share_a_line_gives_them_back_in_full(drawn: list[Any]) -> None:
@@ -126,6 +127,7 @@ def test_damaged_ids_are_named_as_ever(damage: Any) -> None:
             from_json(data)
 
 
+@pytest.mark.long
 @given(st.lists(ID), st.lists(ID), st.lists(ID))
 def test_the_common_beginning_is_that_of_a_slow_loop(
     begins: list[int], one: list[int], other: list[int]

@@ -31,6 +31,7 @@ def run(whole: Folders, tmp_path: Path) -> Folders:
     return Folders(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("folder", "name"),
     [*(("run", name) for name in READ), ("train", "metrics.jsonl"), ("train", "summary.json")],
@@ -80,6 +81,7 @@ def test_numbers_beyond_the_range_of_floats_are_refused_where_they_are_calculate
     assert load_json(dump_json([2**63])) == [2**63]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", [("returns", "player", "mean"), ("ends", "terminated")])
 def test_a_summary_with_such_a_number_is_one_line(
     run: Folders, where: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -173,6 +173,7 @@ def _reading(run: Path) -> list[list[str]]:
     return [*others, ["export", path, "--to", "messages", "-o", out]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("payment", [1.7e308, -1.7e308])
 def test_payments_whose_sum_is_not_finite_are_told_with_their_file(
     whole: Folders, tmp_path: Path, payment: float, capsys: pytest.CaptureFixture[str]
@@ -190,6 +191,7 @@ def test_payments_whose_sum_is_not_finite_are_told_with_their_file(
         one_line(capsys, words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("summary", ["[]", '{"episodes": "x", "baselines": [3], "returns": 3}'])
 def test_a_summary_of_another_shape_is_one_line_or_made_anew(
     whole: Folders, tmp_path: Path, summary: str, capsys: pytest.CaptureFixture[str]
@@ -216,6 +218,7 @@ def test_an_export_names_the_file_that_is_damaged(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_was_made_up_names_its_folder(
     whole: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_the_command_offers_every_format_and_each_is_one_line_of_help() -> None:
     assert tuple(FORMATS) == TYPED
 
 
+@pytest.mark.long
 def test_a_missing_pyarrow_is_one_line_and_leaves_nothing(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +153,7 @@ def test_talks_are_written_as_the_benchmarks_store_them(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.json", "2.json"]
 
 
+@pytest.mark.long
 def test_a_folder_gets_the_file_and_a_strange_agent_none(
     here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +200,7 @@ class Half(Scenario):
 """
 
 
+@pytest.mark.long
 def test_what_broke_in_the_middle_is_nothing_to_imitate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +215,7 @@ def test_what_broke_in_the_middle_is_nothing_to_imitate(
     assert "run.episodes_per_task=4" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_agents_of_a_pattern_are_named_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def own(folder: Path) -> Any:
         return logits(engine.model)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_plain_transformers_and_peft_compute_what_the_policy_of_the_run_does(
     run: Path, thin_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +101,7 @@ def test_plain_transformers_and_peft_compute_what_the_policy_of_the_run_does(
     assert not (merged / "adapter_config.json").exists()
 
 
+@pytest.mark.long
 def test_the_card_says_what_the_run_wrote_down(run: Path, thin_model: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.part").mkdir()
     (tmp_path / ".out.part" / "old").touch()  # of an export that was killed
@@ -135,6 +137,7 @@ def refused(capsys: pytest.CaptureFixture[str], run: Path, out: Path, *more: str
     return told
 
 
+@pytest.mark.long
 def test_what_is_not_there_to_export_is_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

@@ -113,6 +113,7 @@ def said(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, An
     return [[dict(zip(r.columns, row, strict=True)) for row in r.fetchall()] for r in results]
 
 
+@pytest.mark.long
 def test_the_queries_of_the_page_say_what_summaries_say(
     said: list[list[dict[str, Any]]], place: Path
 ) -> None:
@@ -179,6 +180,7 @@ class Silent:
         return iter(())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_whatever_a_play_holds_is_in_the_tables_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

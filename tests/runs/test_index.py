@@ -134,6 +134,7 @@ def in_other_order(run: Path) -> None:
 CHANGES = (edit, edit_in_place, cut, torn, added, exchanged, in_other_order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
 def test_no_reader_says_what_was_before(
     change: Callable[[Path], None], run: Path, monkeypatch: pytest.MonkeyPatch

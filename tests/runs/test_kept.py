@@ -41,6 +41,7 @@ def told(kept: KVCache, owner: str, ids: Sequence[int]) -> tuple[list[int], list
     return found[0].int().tolist(), found[1].int().tolist()
 
 
+@pytest.mark.long
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(
@@ -71,6 +72,7 @@ def test_what_is_found_is_the_longest_kept_beginning_with_its_own_states(
     assert kept.tokens == len(prefixes)  # nothing is held twice
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), max_size=40), st.integers(0, 30)
@@ -181,6 +183,7 @@ def talk(
     return said
 
 
+@pytest.mark.long
 def test_talks_sample_the_same_with_and_without_reuse_and_are_those_of_the_plain_pass(
     decoder: Decoder,
 ) -> None:
@@ -298,6 +301,7 @@ def test_forgetting_and_rows_that_are_not_kept_leave_nothing(decoder: Decoder) -
     assert decoder.kv_cache.tokens == 0
 
 
+@pytest.mark.long
 def test_what_is_kept_is_bounded_by_the_option(decoder: Decoder) -> None:
     decoder.kv_tokens = 100
     for seed in range(12):
@@ -339,6 +343,7 @@ def test_where_the_memory_is_full_all_that_is_kept_goes_and_the_pass_is_made_aga
 # -- the running batch ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_row_that_waits_joins_at_the_next_token_and_one_that_ends_leaves_at_once(
     decoder: Decoder,
 ) -> None:
@@ -370,6 +375,7 @@ def draws_seed(draw: Draw, long: Draw, late: list[Draw]) -> int:
     return 1 if draw is long else 10 + late.index(draw)
 
 
+@pytest.mark.long
 def test_no_more_rows_run_together_than_fit_and_none_is_starved(decoder: Decoder) -> None:
     decoder.padded_tokens = 120
     # the last ones do not fit even alone
@@ -380,6 +386,7 @@ def test_no_more_rows_run_together_than_fit_and_none_is_starved(decoder: Decoder
     assert max(plain(decoder, draw) for draw in draws) < 1e-5
 
 
+@pytest.mark.long
 def test_a_model_whose_cache_slides_is_sampled_without_reuse(
     tmp_path: Path, decoder: Decoder
 ) -> None:
@@ -404,6 +411,7 @@ def test_a_model_whose_cache_slides_is_sampled_without_reuse(
 # -- choices and stops ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_constrained_row_spells_a_choice_with_the_probability_of_the_masked_distribution(
     decoder: Decoder,
 ) -> None:
@@ -430,6 +438,7 @@ def test_a_constrained_row_spells_a_choice_with_the_probability_of_the_masked_di
     assert allowed_along(tree, draws[0].ids) is not None
 
 
+@pytest.mark.long
 def test_stop_strings_look_at_the_last_ids_only_and_are_found_across_tokens(
     decoder: Decoder,
 ) -> None:
@@ -530,6 +539,7 @@ def turns_of(
     return replies
 
 
+@pytest.mark.long
 def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_computed(
     pair: list[Any],
 ) -> None:
@@ -541,6 +551,7 @@ def test_policies_on_one_base_reuse_their_own_and_never_what_the_other_has_compu
     assert [reply.usage.cached_tokens for reply in turns_of(pair, ["What is new?"], said)] == known
 
 
+@pytest.mark.long
 def test_an_adapter_that_learns_drops_what_it_has_computed_and_nothing_of_the_other(
     pair: list[Any],
 ) -> None:

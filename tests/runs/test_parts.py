@@ -88,6 +88,7 @@ def test_every_reader_sees_one_file(run: Path, packs: bool) -> None:
     assert names(run) == TASKS and list_runs(run.parent)[0]["episodes"] == PLAYS
 
 
+@pytest.mark.long
 def test_a_viewer_reads_on_where_a_part_is_closed(tmp_path: Path, run: Path, packs: bool) -> None:
     index = Index(run)
     index.refresh()
@@ -106,6 +107,7 @@ def test_a_viewer_reads_on_where_a_part_is_closed(tmp_path: Path, run: Path, pac
     assert len(read) >= 2 * PLAYS
 
 
+@pytest.mark.long
 def test_a_kill_at_any_byte_loses_the_play_that_was_written(
     run: Path, packs: bool, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_kill_between_two_files_loses_nothing(leave: str, run: Path, packs: bo
     assert whole(run).startswith(record) and len(read_ends(run)) == PLAYS + 4
 
 
+@pytest.mark.long
 def test_a_run_is_taken_back_across_parts(run: Path, packs: bool) -> None:
     record = whole(run)
     ends = [place + 1 for place, byte in enumerate(record) if byte == 10]

@@ -115,6 +115,7 @@ def page_by(run: Path, *, stamped: bool) -> bytes | str:
             (run / name).write_bytes(data)
 
 
+@pytest.mark.long
 def test_both_readers_say_the_same(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = page_by(run, stamped=True)
     assert isinstance(slow, bytes) and slow == page_by(run, stamped=False)
@@ -214,6 +215,7 @@ def unstamped(run: Path) -> None:
 CHANGES = (edited, cut, torn, grown, replaced, broken, garbled, shorter, empty, of_another)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", ["plain", "played again"], indirect=True)
 @pytest.mark.parametrize("change", [*CHANGES, unstamped], ids=lambda one: one.__name__)
 def test_what_was_changed_is_seen(change: Callable[[Path], None], run: Path) -> None:
@@ -237,6 +239,7 @@ def test_columns_behind_a_link_are_one_line(run: Path) -> None:
     assert isinstance(told, str) and "places.bin: is a link" in told and "\n" not in told
 
 
+@pytest.mark.long
 def test_a_writer_that_dies_before_its_stamp_leaves_a_run_that_is_read_by_its_rows(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.long
 def test_a_run_of_several_processes_is_that_of_one(tmp_path: Path) -> None:
     words = ["run.baselines=false", "scenario.tasks=12"]
     runs = {}

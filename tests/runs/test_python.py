@@ -122,6 +122,7 @@ def test_what_can_be_typed_is_listed_and_nothing_else() -> None:
     assert {"dilemma", "retail"} <= set(gem_ma.list_scenarios())
 
 
+@pytest.mark.long
 def test_runs_are_compared_and_a_study_is_played(here: Path) -> None:
     runs = [
         gem_ma.run("dilemma", [f"agents.player_0={player}", "scenario.tasks=6"])
@@ -365,6 +366,7 @@ def test_what_is_no_config_is_one_line(call: Any, source: Any) -> None:
         call("dilemma", [4])
 
 
+@pytest.mark.long
 def test_one_name_of_a_score_need_not_be_a_list() -> None:
     first = gem_ma.run("dilemma", n=2)
     assert gem_ma.compare(first, first, "equality")["scores"].keys() >= {"equality"}

@@ -84,6 +84,7 @@ def test_a_study_of_such_a_name_is_found(tmp_path: Path) -> None:
     assert answer.status == 200 and b"study.json: damaged" in answer.body
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_from_the_list_to_a_flip_of_such_runs_in_a_browser(browser: Browser, odd: Path) -> None:
     names = [os.fsdecode(name) for name in (ODD[0], ODD[2], ODD[4])]

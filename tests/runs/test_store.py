@@ -287,6 +287,7 @@ def test_a_torn_tail_moves_aside_and_its_episode_is_not_done(tmp_path: Path, tai
         assert len(list(folder.episodes())) == 3
 
 
+@pytest.mark.long
 def test_every_cut_of_the_last_line_is_repaired(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as folder:
         folder.append([episode(1), episode(2)])
@@ -492,6 +493,7 @@ def hold(path: Path, more: str = "") -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.long
 def test_a_second_writer_is_refused_by_pid_and_host_and_a_dead_one_is_forgotten(
     tmp_path: Path,
 ) -> None:
@@ -509,6 +511,7 @@ def test_a_second_writer_is_refused_by_pid_and_host_and_a_dead_one_is_forgotten(
     assert json.loads((tmp_path / "run" / ".lock").read_text())["pid"] == os.getpid()
 
 
+@pytest.mark.long
 def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
     more = (
         "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(30)\n    os._exit(0)\nprint(pid,"
@@ -534,6 +537,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_command_that_a_killed_writer_was_starting_locks_nobody_out(tmp_path: Path) -> None:
     # `fork` of the C library, as `subprocess` does it: no hook of Python's runs in the child, which
     # keeps the open files until it becomes the command; here that takes half a second

@@ -214,6 +214,7 @@ def test_studies_are_listed_with_what_they_compare_and_a_damaged_one_says_so(
     assert capsys.readouterr().out == "no studies in nowhere\n"
 
 
+@pytest.mark.long
 def test_a_tag_of_a_study_reaches_its_cells_its_pages_and_the_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_difference_below_zero_is_a_number():
         assert game.ledger[0].value == 1.0
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_rules_hold_and_options_are_checked():
     assert 9 in check_scenario("arithmetic", seeds=range(4)).passed
@@ -115,6 +116,7 @@ def test_the_calculator_copies_asks_and_reads_unless_it_slips():
             calculator("solver", None, random.Random(0), **wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", ["word", "nano"])
 def test_a_call_that_a_tiny_model_is_shown_is_read_as_that_call(size, tmp_path: Path):
     """Whatever the tokenizer does to white space between pieces."""

@@ -329,6 +329,7 @@ def test_many_words_get_room():
         assert len(rules.split("find ")[1].split(", of")[0].split(", ")) == 20
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_table_learns_the_shortest_way():
     """Half of `configs/hanoi_table.yaml`; random moves get there in one play of ten."""

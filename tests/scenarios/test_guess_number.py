@@ -81,6 +81,7 @@ def success(
     )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_players_find_the_number_as_often_as_the_baselines_say():
     assert success("number_guesser")[0] == pytest.approx(1 - 0.9**4, abs=0.03)
@@ -91,6 +92,7 @@ def test_players_find_the_number_as_often_as_the_baselines_say():
     assert [round(value, 3) for value in said.values()] == [0.344, 0.4, 1.0]
 
 
+@pytest.mark.long
 def test_halving_finds_what_halving_can_find_in_a_larger_game():
     found, _ = success("number_halver", 800, numbers=50, turns=4)
     assert found == pytest.approx(15 / 50, abs=0.03)
@@ -118,6 +120,7 @@ def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(
     assert words.unk_token_id not in words(seen)["input_ids"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_table_learns_to_use_the_hints():
     """One seed of a minute's recipe, cut short: no player that is deaf to the hints is better
@@ -139,6 +142,7 @@ def test_a_table_learns_to_use_the_hints():
     assert before == pytest.approx(0.344, abs=0.07) and after >= 0.5
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_recipe_of_the_tiny_model_starts_and_learns_what_it_names(tmp_path):
     """The bars over five seeds are in `make test-learning`."""

@@ -65,6 +65,7 @@ def paid(asked: Item, text: str) -> float:
     return 0.0 if worth is None else worth
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_gold_gets_one_and_junk_nothing_whatever_the_grader() -> None:
     assert {grader for _, grader in CASES} == set(GRADERS)
@@ -795,6 +796,7 @@ async def all_of(plans: list[Plan]) -> list[Any]:
     return [episode async for episode in play_many(plans, {})]
 
 
+@pytest.mark.long
 def test_our_own_questions_pay_who_knows_and_nobody_else() -> None:
     scenario = make("questions")
     tasks = scenario.tasks("all")
@@ -817,6 +819,7 @@ def test_our_own_questions_pay_who_knows_and_nobody_else() -> None:
     assert max(means.values()) <= 0.1
 
 
+@pytest.mark.long
 def test_the_searcher_asks_the_question_and_says_the_answer_unless_it_slips(tmp_path: Path) -> None:
     (tmp_path / "facts.txt").write_text("Which desk has Ann? 7 of 18.\n")
     rows = [{"question": "Which desk has Ann?", "answer": 7}]

@@ -81,6 +81,7 @@ def test_answers_are_balanced_so_that_none_pays_without_looking(question):
     assert max(right.values()) < 1.2 * sum(right.values()) / len(right)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_rules_hold_and_options_are_checked():
     assert 9 in check_scenario("shapes", seeds=range(4)).passed

@@ -34,6 +34,8 @@ from tests.scores.exact_values import (
 )
 
 
+@pytest.mark.longest
+@pytest.mark.long
 @pytest.mark.parametrize("given", ["state", "view"])
 @pytest.mark.parametrize(
     ("world", "plays"),
@@ -72,6 +74,7 @@ def test_the_farthest_counts_more_in_an_error() -> None:
     assert value.error == pytest.approx(math.sqrt(3) / 64, rel=0.02)
 
 
+@pytest.mark.long
 def test_what_lay_and_what_could_be_known_differ() -> None:
     episodes = [forks_of(KUHN, KUHN_PLAYERS, seed).episode for seed in range(700, 710)]
     true = [
@@ -135,6 +138,7 @@ def test_forks_of_different_plays_draw_apart() -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_message_is_worth_what_the_listener_makes_of_it() -> None:
     players = language(0.9, 0.8)
     worths = []
@@ -153,6 +157,7 @@ def test_a_message_is_worth_what_the_listener_makes_of_it() -> None:
     assert error < 0.06
 
 
+@pytest.mark.long
 def test_what_a_listener_could_know_is_what_it_heard() -> None:
     values = []
     for seed in range(8):
@@ -205,6 +210,7 @@ def test_silence_is_forced_and_those_who_act_beside_it_keep_what_they_did() -> N
     assert worths == pytest.approx([float(text == "yes") for text in bob])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_turn_is_compared_by_its_own_act_alone() -> None:
     said = set()
@@ -254,6 +260,7 @@ def test_an_opening_is_remembered_by_its_deal_where_that_decides_it(told: bool) 
     assert {True, False} == set(shown) and len(openings.known) == (0 if told else 2)
 
 
+@pytest.mark.long
 def test_an_agent_that_fails_is_counted_and_left_out() -> None:
     def breaks(messages: Sequence[Message], legal: Any, rng: random.Random) -> str:
         said = "yes" if rng.random() < 0.5 else "no"
@@ -371,6 +378,7 @@ def guessing(agent: str, sample: Any, rng: random.Random, task: Any = None) -> F
     return FromFunction(lambda messages, legal, rng: rng.choice(others), rng)
 
 
+@pytest.mark.long
 def test_shares_add_up_and_equal_agents_have_equal_ones() -> None:
     forks = forks_of(REFERENTIAL, language(0.9, 0.8), 5)
     shares = asyncio.run(attribution.agent_values(forks, guessing, plays=200, given="view"))
@@ -394,6 +402,7 @@ class Votes(Scenario):
         yield Reward(dict.fromkeys(self.agents, paid))
 
 
+@pytest.mark.long
 def test_shares_of_many_agents_are_sampled_by_orders() -> None:
     forks = forks_of(Votes(), dict.fromkeys(Votes.agents, often(1.0)), 0)
     shares = asyncio.run(attribution.agent_values(forks, "first_legal", plays=10))

@@ -41,6 +41,7 @@ def test_who_tells_the_truth_to_a_deaf_listener_is_consistent_and_has_no_influen
     assert (one.speaker, one.hearer, one.nats, one.failed) == ("speaker", "listener", 0.0, 0)
 
 
+@pytest.mark.long
 def test_a_babbler_is_not_consistent_and_may_be_heard() -> None:
     episodes = plays(0.0, 1.0, 2000)
     told = speaker_consistency(REFERENTIAL, episodes, "speaker")

@@ -261,6 +261,7 @@ def printed(capsys: pytest.CaptureFixture[str], *typed: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_two_runs_are_compared_and_the_flips_can_be_opened(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +300,7 @@ run: {baselines: false}
 """
 
 
+@pytest.mark.long
 def test_more_tasks_and_other_seats_of_one_scenario_of_several_are_no_other_tasks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +323,7 @@ def test_more_tasks_and_other_seats_of_one_scenario_of_several_are_no_other_task
     assert printed(capsys, *typed)["rows"] == 2
 
 
+@pytest.mark.long
 def test_another_number_of_agents_makes_other_tasks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +334,7 @@ def test_another_number_of_agents_makes_other_tasks(
     assert not printed(capsys, "compare", "3", "4")["same_tasks"]
 
 
+@pytest.mark.long
 def test_a_run_of_failed_plays_is_not_said_to_have_other_tasks(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,6 +347,7 @@ def test_a_run_of_failed_plays_is_not_said_to_have_other_tasks(
         assert f"{path}: it has no play to compare: each failed" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_score_equals_that_of_the_run_and_says_what_a_changed_rule_changes(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -361,6 +366,7 @@ def test_a_score_equals_that_of_the_run_and_says_what_a_changed_rule_changes(
     assert printed(capsys, "score", "b")["success"] is not None
 
 
+@pytest.mark.long
 def test_a_score_without_the_rules_calls_unequal_only_what_needs_none(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -421,6 +427,7 @@ def test_few_tasks_are_named_where_they_cannot_show_anything(tasks: int, words: 
     assert verdict_of(compare_cells(first, second)).endswith(words)
 
 
+@pytest.mark.long
 def test_what_two_runs_have_in_common_is_told_once(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -431,6 +438,7 @@ def test_what_two_runs_have_in_common_is_told_once(
             assert capsys.readouterr().err.count("game.py changed") == bool(changed)
 
 
+@pytest.mark.long
 def test_a_shipped_run_is_scored_without_a_word_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -453,6 +461,7 @@ def test_a_shipped_run_is_scored_without_a_word_more(
     assert page["report"] == "both.html" and "test/2" in Path("both.html").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", sorted(registry.builtin("scenarios")))
 def test_the_score_of_every_shipped_scenario_is_that_of_its_run(
     scenario: str,
@@ -470,6 +479,7 @@ def test_the_score_of_every_shipped_scenario_is_that_of_its_run(
     assert {key: scored[key] for key in stored} == stored
 
 
+@pytest.mark.long
 def test_a_training_has_no_plays_to_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -487,6 +497,7 @@ def test_a_training_has_no_plays_to_score(
     assert printed(capsys, "score", "learned")["episodes"] == 2
 
 
+@pytest.mark.long
 def test_show_lists_the_lost_plays_by_names_that_open_them(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

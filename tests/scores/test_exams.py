@@ -152,6 +152,7 @@ def test_a_difference_of_some_plays_says_of_how_many() -> None:
         assert " of " in {row.name: row for row in exam_rows(summary)}["sampled: equality"].change
 
 
+@pytest.mark.long
 def test_a_table_of_64_agents_and_30_measures_is_short() -> None:
     many = Judge(measures=lambda one: {
         **{f"m{n}": 1.0 for n in range(29)}, "late": one.returns()["player_0"]
@@ -204,6 +205,7 @@ evaluate: {episodes: 8, every: 2}
 """
 
 
+@pytest.mark.long
 def test_a_training_tells_measures_with_intervals_and_goes_on_after_a_stop(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
 

@@ -70,6 +70,7 @@ def test_many_tables_at_once_are_each_alone_and_names_do_not_matter() -> None:
     np.testing.assert_allclose(alpha_rank(moved), alpha_rank(table)[order], atol=1e-12)
 
 
+@pytest.mark.long
 def test_nobody_gains_against_a_nash_average_and_a_copy_changes_no_skill() -> None:
     rng = np.random.default_rng()
     for count in (*range(1, 12), *range(1, 12)):
@@ -137,6 +138,7 @@ def played(edge: float, tasks: int, spread: float = 0.0) -> tuple[list[np.ndarra
     return paid, returns
 
 
+@pytest.mark.long
 def test_a_cycle_has_no_best_player_whatever_a_seat_is_worth() -> None:
     paid, returns = played(edge=0.25, tasks=40)
     found = standings(SEATS, paid, returns, copied=False)
@@ -153,6 +155,7 @@ def test_a_cycle_has_no_best_player_whatever_a_seat_is_worth() -> None:
     assert len(rows) == 3
 
 
+@pytest.mark.long
 def test_intervals_hold_what_was_played_and_copies_have_none() -> None:
     paid, returns = played(edge=0.0, tasks=30, spread=0.5)
     for row in standings(SEATS, paid, returns, copied=False)["players"]:
@@ -164,6 +167,7 @@ def test_intervals_hold_what_was_played_and_copies_have_none() -> None:
         assert {row[key]["low"] for key in ("alpha_rank", "nash", "skill", "rating")} == {None}
 
 
+@pytest.mark.long
 def test_a_name_is_one_player_wherever_it_stands_in_the_lists_of_the_seats() -> None:
     strength = {"weak": 0.0, "middle": 1.0, "strong": 3.0}
     seats = {"x": ("weak", "middle", "strong"), "o": ("strong", "weak", "middle")}

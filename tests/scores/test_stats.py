@@ -46,6 +46,7 @@ def test_wilson_gives_the_numbers_by_hand(successes: int, n: int, low: float, hi
     assert wilson(successes, n) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_bounds_are_the_rates_at_which_the_score_test_just_rejects(
@@ -217,6 +218,7 @@ def test_the_interval_that_fits_is_chosen() -> None:
 PAYOFFS = st.lists(st.sampled_from((0.0, 1.0)), min_size=1, max_size=60)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(PAYOFFS, st.integers(1, 3), st.sampled_from((6.0, -3.0, 0.25)), st.sampled_from((0.0, 2.0)))
 def test_payoffs_that_happen_to_be_0_or_1_are_no_rate(
@@ -235,6 +237,7 @@ def test_payoffs_that_happen_to_be_0_or_1_are_no_rate(
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 3))
 def test_the_interval_of_a_rate_stays_between_0_and_1(values: list[float], repeats: int) -> None:

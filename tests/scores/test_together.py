@@ -262,6 +262,7 @@ def test_a_page_of_64_agents_has_a_table_of_its_groups(tmp_path: Path) -> None:
     assert "behaviour" in groups and "welfare" in groups and ">64<" in groups
 
 
+@pytest.mark.long
 def test_two_runs_are_compared_by_group_and_by_welfare(tmp_path: Path) -> None:
     folders = []
     for name in ("random_legal", "first_legal"):

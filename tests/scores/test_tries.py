@@ -39,6 +39,7 @@ def test_best_of_k_is_the_mean_over_all_draws():
         best_of_k([[1.0, 2.0, 3.0]], 4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -84,6 +85,7 @@ def test_an_exam_of_several_tries_scores_what_a_slow_loop_scores(monkeypatch, na
     assert not any("best_of" in row for key, row in after.items() if key.startswith("greedy"))
 
 
+@pytest.mark.long
 def test_pass_at_k_is_that_of_all_draws_and_plays_of_training_stay_the_same(tmp_path: Path):
     for tries in (1, 4):
         settings = config.load("guess_number_table", [*SMALL, f"evaluate.tries={tries}"]).config

@@ -62,6 +62,7 @@ def as_langchain(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": message["content"] or "", "refusal": None, "name": None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [dict, as_langchain])
 def test_a_program_that_passes_all_on_plays_as_direct_does(change: Any) -> None:
     two = [partial(passes_on, change=change)] * 2
@@ -114,6 +115,7 @@ def test_a_models_prompt_is_what_direct_would_have_shown() -> None:
         assert texts == named, name
 
 
+@pytest.mark.long
 def test_a_stream_holds_what_one_piece_holds() -> None:
     openai = pytest.importorskip("openai")
     seen: list[Any] = []

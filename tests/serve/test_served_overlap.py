@@ -79,6 +79,7 @@ def gaps(
     return found
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("overlap", [1, 2])
 @pytest.mark.parametrize("restarted", [False, True])

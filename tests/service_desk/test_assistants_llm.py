@@ -319,6 +319,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("user", "assistant", "options"), EVERY[2::2])
 def test_all_play_over_a_local_model(
     byte_model: Path, user: str, assistant: str, options: dict[str, Any]
@@ -342,6 +343,7 @@ def test_all_play_over_a_local_model(
     assert all(turn.replies for turn in episode.turns)
 
 
+@pytest.mark.long
 def test_a_users_own_words_are_never_encoded_again(byte_model: Path) -> None:
     policy = Policy(
         "main", open_engine("main", f"transformers/{byte_model}"), Sampling(max_tokens=8)

@@ -539,6 +539,7 @@ ASKS = (
 )
 
 
+@pytest.mark.long
 def test_no_sentence_names_the_record_of_a_wish_that_waits_for_a_refusal() -> None:
     shop = Retail(data="own", knobs={"conditional": 1.0, "infeasible": 0.5, "requests": 2})
     tried = 0

@@ -98,6 +98,7 @@ def test_the_user_says_no_hidden_id() -> None:
         assert not [value for value in hidden if value in said]
 
 
+@pytest.mark.long
 def test_the_user_asks_why_before_it_accepts_a_refusal_without_the_reason() -> None:
     customer = Customer(
         next(
@@ -212,6 +213,7 @@ def test_who_the_other_side_is_need_not_be_known_by_its_name() -> None:
     assert [event.agent for event in events_of(talk, "user", "end")] == ["user", "assistant"]
 
 
+@pytest.mark.long
 def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:
     for index in range(0, 200, 8):
         episode = run("retail_oracle", index)
@@ -219,6 +221,7 @@ def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:
         assert all(heard.startswith("Yes") for _, heard in asked_for(episode))
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_a_yes() -> None:
     episodes = [run("retail_scripted", index, "val") for index in range(200)]
@@ -244,6 +247,7 @@ def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistan
         )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_published_baselines_are_what_the_baselines_earn() -> None:
     assert len(SHOP.baselines) == 4
@@ -320,6 +324,7 @@ def test_only_the_oracle_and_the_user_are_given_the_task() -> None:
     ]
 
 
+@pytest.mark.long
 @needs_tau
 def test_the_careful_assistant_solves_the_benchmarks_dev_tasks() -> None:
     scenario = Retail(data=str(TAU), scoring="tau1")

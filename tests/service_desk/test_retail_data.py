@@ -362,6 +362,7 @@ def test_fixed_rules_are_for_our_own_shop_only(tmp_path: Path) -> None:
 # -- tau-bench itself ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_tau
 def test_faults_of_the_benchmarks_tasks_are_counted_by_replay() -> None:
     scenario = Retail(data=str(TAU))

@@ -258,6 +258,7 @@ def cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     yield inner / "tasks_test.py", lambda: all_of(TauBench(folder / "python"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_damage_of_any_kind_is_one_line_that_names_the_file(tmp_path: Path, seed: int) -> None:
     rng, told = random.Random(seed), 0

@@ -101,6 +101,7 @@ def test_each_task_has_a_world_of_one_order_and_was_proved_in_it():
         assert task.goal == ("refused" if len(task.actions) == 1 and not task.outputs else "served")
 
 
+@pytest.mark.long
 def test_the_same_task_is_made_again_and_splits_share_no_world():
     again = RetailOneOrder()
     assert again.tasks("test")[7] == SHOP.tasks("test")[7]
@@ -117,6 +118,7 @@ def test_the_same_task_is_made_again_and_splits_share_no_world():
         again.tasks("dev")
 
 
+@pytest.mark.long
 def test_wishes_and_statuses_are_mixed_as_declared():
     tasks = SHOP.tasks("train")[:300]
     wishes = Counter(task.knows("wish") for task in tasks)
@@ -233,6 +235,7 @@ def test_a_write_names_the_variant_of_these_options():
 # -- who plays -----------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_expert_is_right_always_and_who_never_looks_in_a_third_of_the_talks():
     episodes = played("one_order_clerk")
@@ -251,6 +254,7 @@ def test_the_expert_is_right_always_and_who_never_looks_in_a_third_of_the_talks(
     } == {0, None}
 
 
+@pytest.mark.long
 def test_demonstrators_hand_over_four_of_five_at_first_sight_and_few_later():
     episodes = played("one_order_clerk", count=150, noise=0.8)
     said = [
@@ -281,6 +285,7 @@ def test_options_that_make_no_talk_are_refused():
 # -- tiny models ---------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_beside(
     tmp_path, capsys

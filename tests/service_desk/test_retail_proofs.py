@@ -81,6 +81,7 @@ def test_the_proofs_hold_under_the_benchmarks_tools_too() -> None:
 # -- each proof catches its own fault ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_call_that_fails_is_caught() -> None:
     task = lone("cancel_pending_order")
     wrong = [
@@ -194,6 +195,7 @@ def test_a_handover_is_the_last_request_and_alone_solves_only_what_is_nothing_el
     assert prove(mixed, ALL.world(mixed))["idle"] == prove(alone, shop.world(alone))["idle"] + 1
 
 
+@pytest.mark.long
 def test_a_refusal_of_what_can_be_done_is_caught() -> None:
     task = lone("impossible", intent="cancel", reason="cancel_reason")
     arguments = {**task.wishes[0].arguments, "reason": "no longer needed"}
@@ -393,6 +395,7 @@ def test_an_oracle_and_the_scripted_customer_play_every_task_out_whatever_its_ch
             assert (measures["hard violations"], measures["user faults"]) == (0, 0), episode.task
 
 
+@pytest.mark.long
 def test_a_task_whose_parts_contradict_each_other_is_not_proved() -> None:
     shop, caught = OwnWorld(), 0
     for task in shop.tasks("train")[:20]:

@@ -45,6 +45,7 @@ def balance(store: RetailStore) -> Any:
 # -- the benchmark's own answers -----------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_sample
 def test_every_line_of_the_public_sample_replays_to_the_same_text_and_hash() -> None:
     store, last, lines = RetailStore.load(TAU), None, 0
@@ -70,6 +71,7 @@ def test_untouched_data_have_the_known_hash_and_reset_gives_it_back() -> None:
     assert store.digest() == INITIAL
 
 
+@pytest.mark.long
 @needs_tau
 def test_stores_share_one_base_and_never_see_each_others_writes() -> None:
     one, two = RetailStore.load(TAU), RetailStore.load(TAU)
@@ -471,6 +473,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.data())
@@ -486,6 +489,7 @@ def test_random_calls_never_raise_and_a_refused_call_changes_nothing(data: st.Da
             assert store.digest() == before
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(list(TAU1)), st.integers(0, 10**6)), max_size=8))
 def test_the_same_calls_give_the_same_answers_after_a_reset_and_on_a_copy(

@@ -62,6 +62,7 @@ def call(name: str, *values: Any) -> tuple[str, dict[str, Any]]:
 # -- the database --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_tau
 def test_tau_benchs_data_in_typed_form_have_tau2s_hash() -> None:
     tables = {
@@ -528,11 +529,13 @@ def beside(tables: dict[str, Any], rng: random.Random, calls: int, hashes: int) 
     return done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_random_calls_on_a_generated_shop_agree_with_the_slow_desk(seed: int) -> None:
     assert beside(build_tables(seed), random.Random(seed), 300, 20) > 20
 
 
+@pytest.mark.long
 @needs_tau
 def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
     tables = {
@@ -542,6 +545,7 @@ def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
     assert beside(tables, random.Random(7), 2000, 500) > 300
 
 
+@pytest.mark.long
 @needs_tau
 def test_the_benchmarks_own_solutions_agree_with_the_slow_desk() -> None:
     base = RetailStore.load(TAU, "tau2").overlay.base
@@ -605,6 +609,7 @@ ODD = (
 )
 
 
+@pytest.mark.long
 def test_no_argument_whatever_makes_a_call_raise_or_hang() -> None:
     rng = random.Random(5)
     names = [*TAU2, "think", "", "self", None, 5]

@@ -255,6 +255,7 @@ def test_a_damaged_file_is_seen_at_the_next_load_in_the_same_process(tmp_path: P
 # -- round trips ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_generated_shop_written_as_tau2_data_is_read_back(tmp_path: Path) -> None:
     shop = OwnWorld("tau1")
     tasks = [task for task in shop.tasks("test")[:40] if task.world == shop.tasks("test")[0].world]
@@ -277,6 +278,7 @@ def test_a_generated_shop_written_as_tau2_data_is_read_back(tmp_path: Path) -> N
                 )
 
 
+@pytest.mark.long
 @needs_tau
 def test_tau_benchs_tasks_written_as_tau2_data_show_their_faults_by_replay(tmp_path: Path) -> None:
     old = TauBench(TAU)

@@ -432,12 +432,14 @@ def solved(scenario: Retail, split: str, count: int) -> Counter[float]:
     return found
 
 
+@pytest.mark.long
 def test_the_generated_shop_can_be_played_by_the_tau2_rules() -> None:
     assert solved(Retail(data="own", scoring="tau2"), "test", 20) == {1.0: 20}
     # canonically a fact needs its source, a refusal its reason
     assert solved(Retail(data="own", semantics="tau2"), "test", 20)[1.0] >= 15
 
 
+@pytest.mark.long
 @needs_tau
 def test_the_solutions_solve_tau_benchs_tasks_by_the_tau2_rules_and_doing_nothing_earns_their_fault() -> (
     None
@@ -456,6 +458,7 @@ def talked_nothing(scenario: Retail, task: Task) -> Game:
     return game
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_conformance_kit_finds_nothing(tmp_path: Path) -> None:
     row = tau2_row("0", [FIND, CANCEL], communicate_info=["30.3"])

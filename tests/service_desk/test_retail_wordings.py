@@ -23,6 +23,7 @@ def won(assistant: str, task: str, **options: str) -> bool:
     return SHOP.success(episode) is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wording", WORDINGS)
 def test_natural_words_are_served_as_the_scripted_ones_are(wording: str) -> None:
     assert [task for task in TASKS if not won(f"tests.retail_wordings:{wording}", task)] == []

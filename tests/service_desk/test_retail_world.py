@@ -46,6 +46,7 @@ ALL = OwnWorld(knobs=EVERYTHING)
 RICH = ALL.tasks("val")
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 10**9),
@@ -112,6 +113,7 @@ def test_a_world_has_the_invariants_of_the_real_data(seed: int, sizes: Sizes) ->
     assert json.dumps(tables).isascii()
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes_whatever_the_string_hashes() -> None:
     root = Path(__file__).resolve().parents[2]
     environment = {
@@ -150,6 +152,7 @@ def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice
         assert len({content(task) for task in tasks}) == len(tasks)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
     for split in ("val", "shift"):
@@ -165,6 +168,7 @@ def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
         assert all(prove(task) == task.proof for task in spare)
 
 
+@pytest.mark.long
 def test_a_small_world_repeats_no_task_whatever_is_asked_for_first() -> None:
     def shop() -> OwnWorld:
         return OwnWorld(users=3, orders=4, products=3)
@@ -177,6 +181,7 @@ def test_a_small_world_repeats_no_task_whatever_is_asked_for_first() -> None:
     assert len({content(task) for task in forwards}) == 40
 
 
+@pytest.mark.long
 def test_the_shift_split_has_products_combinations_and_sentences_of_its_own() -> None:
     old, new = {name for name, _ in PRODUCTS}, {name for name, _ in HELD_OUT_PRODUCTS}
     assert not old & new
@@ -240,6 +245,7 @@ def test_every_sentence_of_the_bank_can_be_told_from_every_other() -> None:
         assert _sentences(task.instruction)
 
 
+@pytest.mark.long
 def test_the_same_situation_is_told_in_many_ways() -> None:
     tasks = VAL[:80]
     first = Counter(task.instruction.split(" ", 3)[2] for task in tasks)
@@ -433,6 +439,7 @@ def _repeated(tables: Any) -> int:
     return found
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_filter_of_intents_leaves_only_these() -> None:
     for names in (

@@ -25,6 +25,7 @@ def imported(file: Path, package: str) -> set[str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rooms", "folder", "package"),
     [

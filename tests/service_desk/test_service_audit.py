@@ -85,6 +85,7 @@ def level(preset: str, measure: str, assistant: str = "retail_scripted") -> floa
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("preset", "measure", "assistant", "sign"),
     [

@@ -131,12 +131,14 @@ INJECTED = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @INJECTED
 def test_the_injected_side_is_named(side: str, injected: dict[str, Any], lost_only: bool) -> None:
     found, causes = sides(500, 12, lost_only, **injected)
     assert found[side] >= 11, causes
 
 
+@pytest.mark.long
 def test_an_assistant_that_proposes_wrongly_to_an_honest_user_is_to_blame_itself() -> None:
     found, causes = sides(0, 15, behaviours={"assistant": WrongProposal})
     assert found["assistant"] >= LEAST * 15, causes

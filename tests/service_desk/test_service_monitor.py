@@ -111,6 +111,7 @@ def write_at(acts: Acts) -> int:
 # -- clean runs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("assistant", ["retail_oracle", "retail_scripted"])
 def test_a_clean_run_breaks_no_rule_on_three_hundred_tasks(assistant: str) -> None:
@@ -280,6 +281,7 @@ def test_handing_over_a_task_that_cannot_be_scored_is_not_a_breach() -> None:
 PADDING = "As I said before, we value you as a customer.\n" * (2 * READ // 45)
 
 
+@pytest.mark.long
 def test_padding_hides_no_breach_that_typed_values_show() -> None:
     index = next(tasks_with(CANCEL))
     task, acts = shop().tasks("train")[index], acts_of(index)

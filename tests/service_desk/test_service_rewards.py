@@ -177,6 +177,7 @@ def test_success_is_read_under_any_weight_of_the_outcome() -> None:
 # -- every term ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_each_term_stands_in_the_ledger_by_its_name_and_the_sum_is_the_return() -> None:
     shop = scenario(rewards=EVERY_TERM)
     seen: set[str] = set()
@@ -341,6 +342,7 @@ def shaped_and_plain(
     ), float(returns(outcome, gamma)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @pytest.mark.parametrize("user", list(USERS))
 def test_shaping_shifts_every_line_of_play_by_the_same_amount_so_no_best_policy_changes(

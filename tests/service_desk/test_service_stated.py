@@ -138,6 +138,7 @@ def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
     assert [Answers("61.20", said, others=others).stands(5) for others in (0, 1)] == [False, True]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_reading_costs_no_more_than_its_length() -> None:
     for run in (
@@ -191,6 +192,7 @@ def won(assistant: str, **options: object) -> int:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cheat", ["Flood", "ReadsAloud"])
 def test_who_reads_data_aloud_refuses_nothing(cheat: str) -> None:
     """On tasks that are to be refused, where the careful assistant is paid for each."""

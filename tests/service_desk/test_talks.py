@@ -29,6 +29,7 @@ def _sure() -> dict[str, Score]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*CODES, *FAULTS])
 def test_what_is_sure_is_right_in_95_of_100_cases_and_was_seen_20_times(name: str) -> None:
     score = _sure()[name]

@@ -880,6 +880,7 @@ def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None
     assert "What an automatic check found" in seen[0] and "automatic check" not in seen[1]
 
 
+@pytest.mark.long
 def test_drafts_of_a_faithful_customer_pass_the_ledger() -> None:
     refused = drafts = 0
     for index in range(15):

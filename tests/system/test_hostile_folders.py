@@ -81,6 +81,7 @@ def test_nothing_outside_is_touched_and_nothing_hangs(
         shutil.rmtree(here)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["link", "pipe", "device", "folder"])
 def test_checking_the_config_of_a_run_follows_no_link(
     whole: Folders, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]

@@ -152,6 +152,7 @@ def test_a_learned_policy_whose_name_is_no_file_is_refused(folder, capsys, name)
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.long
 def test_a_name_with_dots_is_a_name(folder):
     text = (
         CONFIG.replace("a/b", "qwen3-0.6b")

@@ -27,6 +27,7 @@ def on_a_busy_machine(rounds: int) -> None:
         time.sleep(0.09)
 
 
+@pytest.mark.long
 def test_a_play_that_gets_a_tenth_of_a_processor_is_no_hang() -> None:
     with time_limit(0.4):
         on_a_busy_machine(12)  # three limits long by the wall, a third of one by the processor
@@ -34,6 +35,7 @@ def test_a_play_that_gets_a_tenth_of_a_processor_is_no_hang() -> None:
         on_a_busy_machine(8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hang", [lambda: time.sleep(9), lambda: computes(9)])
 @pytest.mark.parametrize("outer", [None, 60])
 def test_a_hang_is_found(hang, outer) -> None:
@@ -88,6 +90,7 @@ class Dear(Scenario):
         yield Reward({"ann": self.paid})
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_kit_ends_when_its_time_is_up_and_says_what_it_did_not_test() -> None:
     report = check_scenario(Dear(), seeds=range(3), cpu_s=0.05)

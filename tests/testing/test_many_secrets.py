@@ -143,6 +143,7 @@ def test_a_leak_among_wolves_is_found(leak):
     assert findings(Wolves, leak)[0]
 
 
+@pytest.mark.long
 def test_a_leak_of_a_value_is_found():
     assert findings(Values, "told")[0]
 
@@ -156,6 +157,7 @@ class Opened(Values):
         yield Tell(dict.fromkeys(self.agents, f"Values: {value}."))
 
 
+@pytest.mark.long
 def test_the_outcome_is_not_compared():
     assert findings(Opened, "") == ([], ())
 
@@ -191,6 +193,7 @@ def test_teams_that_do_not_add_up_are_found(kind):
     assert [finding for finding in findings(kind, "")[1] if finding.rule == 7]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_leak_is_found_in_every_seeding():
     """Not by luck: with other deals too."""
@@ -233,6 +236,7 @@ class Reasons(Scenario):
         yield Reward(dict.fromkeys(self.agents, 1.0), why=f"drawn {rng.random()}")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_what_only_a_reason_shows_is_not_asked_of_environments():
     skipped = tuple(rule for rule in RULES if rule not in (1, 9))

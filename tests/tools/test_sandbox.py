@@ -838,6 +838,7 @@ def test_bubblewrap_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_pat
         sandbox.Worker(Wall())
 
 
+@pytest.mark.long
 def test_none_is_typed_and_runs_without_a_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)

@@ -324,6 +324,7 @@ def test_a_vector_is_the_mean_of_its_own_tokens_whatever_stands_beside(model: Pa
         assert torch.allclose(row, mean / mean.norm(), atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_folder_says_how_it_pools_and_what_stands_before_a_query(
     model: Path, tmp_path: Path
 ) -> None:

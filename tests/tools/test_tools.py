@@ -292,6 +292,7 @@ print(any(b"sleep(60)" in open(f, "rb").read() for f in glob.glob("/proc/[0-9]*/
     second.close()
 
 
+@pytest.mark.long
 def test_many_plays_that_call_at_once_share_few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of plays calls, ends and begins again together: no batch starts its own processes."""
     started: list[Worker] = []

@@ -81,6 +81,7 @@ def test_the_model_of_the_config_is_not_looked_for_and_starts_are_those_of_the_c
     assert (plan.task, plan.seed) == (starts[3].task, starts[3].seed)
 
 
+@pytest.mark.long
 def test_every_sampled_id_is_in_a_sample_with_the_return_of_its_turn(tokenizer: Any) -> None:
     server = Server(tokenizer)
     made = played(server)
@@ -100,6 +101,7 @@ def test_every_sampled_id_is_in_a_sample_with_the_return_of_its_turn(tokenizer: 
             assert np.allclose(sample.token_advantages[sample.turn == turn], wanted[turn])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limits", [{"response": 12}, {"whole": 30}, {"prompt": 3}])
 def test_a_row_that_the_trainer_would_cut_ends_the_play(tokenizer: Any, limits: Any) -> None:
     whole = played(Server(tokenizer), 6)

@@ -74,6 +74,7 @@ def taken(episodes: list[Episode], **how: Any) -> list[Sample]:
     return samples(table, np.arange(1.0, len(table) + 1), "learner")
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(plays(), max_size=3))
 def test_every_reward_and_every_sampled_id_stands_there_once(episodes: list[Episode]) -> None:
@@ -114,6 +115,7 @@ def test_every_reward_and_every_sampled_id_stands_there_once(episodes: list[Epis
         assert [part.part for part in parts] == [*range(parts[0].parts)]
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.lists(plays(), max_size=3))
 def test_off_the_mask_nothing_is_said(episodes: list[Episode]) -> None:

@@ -50,6 +50,7 @@ def begun(places: int, lengths: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return answer
 
 
+@pytest.mark.long
 @given(places=st.integers(1, 5), lengths=LENGTHS)
 def test_the_oldest_that_waits_is_next(places, lengths):
     admission, answer = Admission(places), []
@@ -66,6 +67,7 @@ def test_the_oldest_that_waits_is_next(places, lengths):
     assert sorted(answer) == sorted(begun(places, lengths)) and admission.free == places
 
 
+@pytest.mark.long
 @given(places=st.integers(1, 5), lengths=LENGTHS, ended=st.sets(st.integers(0, 23)))
 def test_whoever_is_cancelled_no_place_is_lost_or_empty(places, lengths, ended):
     admission, inside, waiting = Admission(places), set(), set()
@@ -173,6 +175,7 @@ def test_with_tables_the_record_is_that_of_steps_that_wait_for_each_other(tmp_pa
     assert truth(tmp_path / "broken") == truth(tmp_path / "steps")
 
 
+@pytest.mark.long
 def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
     settings = small(
         *MIXED,
@@ -188,6 +191,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
     assert lags == [min(number, 2) for number in range(6)]
 
 
+@pytest.mark.long
 def test_a_kill_between_publish_and_record_changes_nothing(tmp_path, monkeypatch):
     settings, record = small("train.overlap=2", *MIXED), Trainer.record
     trained(tmp_path / "whole", settings)

@@ -46,6 +46,7 @@ def kuhn(kind: str, model: Path, *words: str) -> Config:
     return config.load(name, [*small, "train.on_collapse=off", "train.save_every=1", *words]).config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "torch"])
 def test_a_turn_costs_what_its_tokens_say_in_a_slow_loop(kind, thin_model):
     learner, turns = played(kuhn(kind, thin_model))
@@ -104,6 +105,7 @@ class Levers(Scenario):
             yield Reward({"player": float(("none", "one", "two").index(said["player"].parsed))})
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("place", ["reward", "off"])
 def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
@@ -140,6 +142,7 @@ def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
 WORDS = ("kl=0.1", "kl_in=reward")
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "lora"])
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):

@@ -84,12 +84,14 @@ def test_the_best_exam_is_kept_with_the_weights_of_its_step(tmp_path, measure, w
     assert json.loads((tmp_path / "broken/summary.json").read_text())["best"] == kept
 
 
+@pytest.mark.long
 def test_of_several_policies_and_worlds_each_is_kept(tmp_path):
     words = ("train.checkpoints.best=sampled numbers.success", "evaluate.scenarios={}")
     summary = trained(tmp_path / "run", "train.episodes=16", *words, name="mixture")
     assert all((tmp_path / "run" / path).exists() for path in summary["best"]["models"].values())
 
 
+@pytest.mark.long
 def test_a_refusal_names_scores_that_exams_have():
     """No play of a game of cards succeeds: that score is there, and is not a number."""
     name = "train.checkpoints.best=sampled.success"

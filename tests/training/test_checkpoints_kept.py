@@ -90,6 +90,7 @@ KEPT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", KEPT)
 def test_what_stays_is_what_was_asked_for_and_a_killed_run_ends_as_an_unbroken_one(
     keep: tuple[str, ...], whole: Path, tmp_path: Path
@@ -123,6 +124,7 @@ def test_newer_checkpoints_than_the_one_just_written_stay(tmp_path: Path) -> Non
 # -- lost lines ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "left"), [("episodes.jsonl", 0.35), ("episodes.jsonl", 0.75), ("metrics.jsonl", 0.6)]
 )
@@ -185,6 +187,7 @@ def test_a_run_that_is_given_more_steps_ends_as_one_that_had_them_from_its_start
     assert truth(tmp_path / "run") == truth(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -201,6 +204,7 @@ def test_where_it_cannot_end_alike_it_goes_on_and_says_so(
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 6
 
 
+@pytest.mark.long
 def test_more_steps_are_typed_at_resume_and_fewer_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

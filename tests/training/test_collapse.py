@@ -279,6 +279,7 @@ class Blind(Table):
         return super().probabilities(replace(request, messages=request.messages[1:]))
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_path):
     settings, notes = kuhn("train.steps=40", "evaluate.every=20"), []
@@ -296,6 +297,7 @@ def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_pa
     assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing
 
 
+@pytest.mark.long
 def test_a_constant_policy_is_found_by_its_entropy_and_its_one_action(tmp_path):
     settings = kuhn("train.steps=4", "train.lr=0.000001")
     table = Table(policy="main")
@@ -333,6 +335,7 @@ def _teach(table: Table, card: str) -> None:
 FAST = ("train.steps=40", "train.lr=400.0", "train.lr_final=1.0", "train.loss.entropy=0.0")
 
 
+@pytest.mark.long
 def test_a_learning_rate_that_is_too_high_is_told(tmp_path):
     trained(tmp_path / "warn", kuhn(*FAST, "train.steps=6"))
     told = alarms(tmp_path / "warn")
@@ -427,6 +430,7 @@ def test_the_return_that_is_judged_is_the_policys_own_where_players_change_seats
     assert guard.detectors.past == {"main/paid": [2.0]}
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
     notes: list[str] = []
@@ -446,6 +450,7 @@ def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tm
     assert ("deaf", 0) in [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
@@ -465,6 +470,7 @@ def test_a_healthy_run_is_silent(tmp_path):
     ]["main"].keys()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
     trained(tmp_path / "run", kuhn("train.steps=8", "train.episodes=256"))
@@ -474,6 +480,7 @@ def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
             assert found["decision_entropy"] == pytest.approx(found["entropy"], abs=0.1)
 
 
+@pytest.mark.long
 def test_off_measures_nothing(tmp_path):
     summary = trained(tmp_path / "run", kuhn(*FAST, "train.steps=3", "train.on_collapse=off"))
     assert alarms(tmp_path / "run") == [] and "first_share" not in summary["after"]

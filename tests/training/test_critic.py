@@ -59,6 +59,7 @@ def table_engine() -> Any:
     return open_engine("main", "table/softmax")
 
 
+@pytest.mark.long
 def test_a_table_critic_learns_the_mean_return_of_a_view() -> None:
     table = credit.turns(hands(table_engine(), 200), "main")
     critic = TableCritic()
@@ -112,6 +113,7 @@ def test_a_model_critic_reads_the_prompt_and_not_the_answer(torch_critic: Any) -
     assert len({round(float(values[keys == key][0]), 4) for key in set(keys.tolist())}) > 3
 
 
+@pytest.mark.long
 def test_what_many_plays_begin_with_is_read_once_and_changes_no_number(
     torch_critic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_what_many_plays_begin_with_is_read_once_and_changes_no_number(
     assert few < sum(read) / 2
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(st.integers(-1, 2), min_size=1, max_size=5), max_size=12))
 def test_of_merged_sequences_none_begins_another_and_each_read_sees_what_it_saw(
     drawn: list[list[int]],
@@ -154,6 +157,7 @@ def test_of_merged_sequences_none_begins_another_and_each_read_sees_what_it_saw(
     assert all(len(places) == 1 for _, places in made)  # what is given stays as it was
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(
     torch_critic: Any,
@@ -180,6 +184,7 @@ def replace_settings(**changed: Any) -> CriticSettings:
     return SETTINGS.model_copy(update=changed)
 
 
+@pytest.mark.long
 def test_a_resumed_critic_is_the_same_bit_for_bit(torch_critic: Any, thin_model: Path) -> None:
     table = credit.turns(hands(torch_critic.engine), "main")
     torch_critic.fit(table, table.ret, SETTINGS, random.Random(0))
@@ -204,6 +209,7 @@ def small(*overrides: str) -> Any:
     return config.load("kuhn_table", [*base, *overrides]).config
 
 
+@pytest.mark.long
 def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -> None:
     def run(path: Path, stop: int | None = None) -> dict[str, Any]:
         def on_step(step: int, metrics: dict[str, Any]) -> None:

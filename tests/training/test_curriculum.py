@@ -110,6 +110,7 @@ class SlowLoop:
         return names[task], why, self.estimate(names[task], step)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_tasks_are_those_of_a_slow_loop_over_the_record(tmp_path: Path, ahead: int) -> None:
     how = {"explore": 0.25}
@@ -159,6 +160,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, worlds: Any, more:
         assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_a_curriculum_that_it_began_without(tmp_path: Path) -> None:
     """As a run of an older version does, whose checkpoints hold no estimates."""
     trained(tmp_path / "run", locks(curriculum=None, steps=2))

@@ -129,6 +129,7 @@ def test_a_wrong_discount_is_told_with_its_key_before_anything_is_played() -> No
         assert said in str(caught.value), override
 
 
+@pytest.mark.long
 def test_every_step_learns_with_its_own_discount_and_says_which(tmp_path: Path) -> None:
     """A step of a schedule is the step of a run whose discount is that number."""
     gamma = "train.credit.gamma={speaker: {from: 0.5, to: 1.0, steps: 3}, listener: 0.25}"
@@ -146,6 +147,7 @@ def test_every_step_learns_with_its_own_discount_and_says_which(tmp_path: Path) 
     )
 
 
+@pytest.mark.long
 def test_a_schedule_of_equal_ends_is_the_number_itself(tmp_path: Path) -> None:
     for name, gamma in (
         ("number", "0.9"),
@@ -221,6 +223,7 @@ def test_an_agent_without_a_discount_is_told_before_a_step() -> None:
 # -- teams and cut plays -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_team_shares_its_rewards_from_the_config_on(tmp_path: Path) -> None:
     own, mixed, apart = (tmp_path / name for name in ("own", "mixed", "apart"))
     trained(own, small("train.estimator.name=reinforce", "train.credit.rule=team_mix(0)"))
@@ -245,6 +248,7 @@ def test_a_team_shares_its_rewards_from_the_config_on(tmp_path: Path) -> None:
     assert table.total.tolist() == turns(list(read_episodes(own)), "speaker").total.tolist()
 
 
+@pytest.mark.long
 def test_episodes_that_the_driver_cut_can_teach_nothing_and_are_counted(tmp_path: Path) -> None:
     cut = ("run.max_steps=1", "train.policies=[speaker]", "train.steps=1")
     trained(tmp_path / "zero", small(*cut))
@@ -285,6 +289,7 @@ def test_many_cut_episodes_are_told_once(overrides: tuple[str, ...], names: str)
 # -- shaping -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_shaping_changes_what_is_learned_and_nothing_that_is_recorded_or_examined(
     tmp_path: Path,
 ) -> None:
@@ -364,6 +369,7 @@ def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if not one.ledger])
 def test_every_estimator_takes_shaped_rewards(name: str, tmp_path: Path) -> None:
     needs = "train.fork={width: 4}" if ESTIMATORS[name].tree else "train.group_size=4"
@@ -448,6 +454,7 @@ def test_teams_that_share_are_there_and_share(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_wolves_share_and_villagers_share(tmp_path: Path) -> None:
     words = [

@@ -62,6 +62,7 @@ def hanoi(master: Path, *words: str) -> Config:
     return config.load("hanoi_table", [*SMALL, *few, teacher, *words]).config
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("how", [LOSS, "train.loss={kl: 1, kl_form: k2, reference: teacher}"])
 def test_a_student_comes_to_the_play_of_its_teacher(how: str, master: Path) -> None:
@@ -91,6 +92,7 @@ def test_in_the_reward_a_teacher_is_followed_too(master: Path) -> None:
     assert rows[-1]["kl_reference"] < 0.5 * rows[0]["kl_reference"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> None:
     settings = hanoi(master, LOSS, "train.overlap=2")
@@ -107,6 +109,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> N
         assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("logit", [2000.0, np.inf])
 def test_a_table_that_is_sure_of_itself_teaches_with_finite_numbers(
     logit: float, master: Path
@@ -249,6 +252,7 @@ def parts_played(parts: Any) -> Any:
     return asyncio.run(parts.collector.planned(0, parts.players)())
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: Path) -> None:
     words = ("train.lr=0.003", "train.steps=6", "train.episodes=32")
@@ -264,6 +268,7 @@ def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: P
     assert away[0] < 0.9 and away[1] > 1.2
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_base_of_an_adapter_teaches_it_while_the_next_steps_are_played(
     kuhn_model: Path,
@@ -278,6 +283,7 @@ def test_the_base_of_an_adapter_teaches_it_while_the_next_steps_are_played(
     assert summary["unchanged"] == ["teacher"]
 
 
+@pytest.mark.long
 def test_a_teacher_of_other_ids_is_one_line(kuhn_model: Path, byte_model: Path) -> None:
     settings = kuhn(kuhn_model, f"transformers/{byte_model}", LOSS)
     with pytest.raises(

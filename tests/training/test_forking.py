@@ -269,6 +269,7 @@ def test_points_are_decision_points_of_learners():
     }
 
 
+@pytest.mark.long
 def test_only_decision_points_of_policies_that_learn_at_this_step_are_forked():
     values = settings_of(width=2, at="every").model_dump()
     values["agents"]["seller"] = {"policy": "other"}
@@ -328,6 +329,7 @@ def small(*overrides: str) -> Config:
     return config.load("guess_number_table", [*GUESS, *overrides]).config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["grpo", "gigpo", "at_grpo", "c3", "magrpo", "rebn"])
 def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     settings = small(f"train.estimator.name={name}", "train.steps=2")
@@ -356,6 +358,7 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
         assert sum(first.values()) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
@@ -371,6 +374,7 @@ def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole") == truth(tmp_path / "serial")
 
 
+@pytest.mark.long
 def test_a_forked_training_tells_its_cost_before_it_plays(tmp_path):
     settings, notes = small(), []
     with opened(tmp_path / "run", settings) as folder:
@@ -395,6 +399,7 @@ def test_a_group_key_needs_groups_or_forks():
         run_training(small("train.estimator.name=grpo", "train.fork=null"))
 
 
+@pytest.mark.long
 def test_a_step_of_which_nothing_can_be_replayed_ends_with_the_cause():
     class Odd(Market):
         plays = 0
@@ -413,6 +418,7 @@ def test_a_step_of_which_nothing_can_be_replayed_ends_with_the_cause():
         asyncio.run(train(settings, Odd(), policies(), None))
 
 
+@pytest.mark.long
 def test_a_branch_of_a_language_model_continues_the_very_ids_of_its_prefix(tmp_path):
     pytest.importorskip("torch", reason="needs the train extra")
     from gem_ma.engines.base import open_engine

@@ -211,6 +211,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_gradients_in_chunks_are_those_of_whole_logits_in_every_family(
     kind: str, families: Any
@@ -231,6 +232,7 @@ def test_gradients_in_chunks_are_those_of_whole_logits_in_every_family(
 ADAPTED = ["q_proj", "down_proj"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("targets", "settings"),
     [
@@ -262,6 +264,7 @@ def test_chunks_change_no_gradient(
     assert all(bool(grad.any()) for grad in whole.values())
 
 
+@pytest.mark.long
 def test_chunks_of_rounded_weights_add_up_in_float32(families: Any) -> None:
     """A head in bfloat16 gets a gradient from each chunk: added up rounded, many chunks would be
     worse than one."""

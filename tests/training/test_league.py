@@ -106,6 +106,7 @@ def test_random_seats_are_a_function_of_seed_and_start():
     assert casts(cast, "fixed", 0, 9) == [cast]
 
 
+@pytest.mark.long
 def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(two, tmp_path):
     trained(tmp_path / "run", two("train.seats=swap"))
     played = list(read_episodes(tmp_path / "run"))
@@ -118,6 +119,7 @@ def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(tw
     assert after["exact_return one"] == pytest.approx(-after["exact_return two"])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_one_shared_policy_learns_both_roles_of_a_team():
     """What it is asked tells it its role: a speaker's and a listener's views are rows of one
@@ -144,6 +146,7 @@ def test_one_shared_policy_learns_both_roles_of_a_team():
 # -- turns to learn ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_alternating_policies_wait_bit_equal(two, tmp_path):
     settings = two("train.alternate={two: 2, one: 1}", "train.save_every=1")
     trained(tmp_path / "run", settings)
@@ -178,6 +181,7 @@ def test_policies_without_a_turn_always_learn():
     assert learning(TrainSettings(policies=["a", "b"]), 3) == ("a", "b")
 
 
+@pytest.mark.long
 def test_settings_of_one_policy_replace_single_keys(two, tmp_path):
     own = (
         "train.per_policy={two: {lr: 0.5, loss: {entropy: 0.2}, estimator: {name: rae}, credit:"
@@ -353,6 +357,7 @@ def test_snapshots_are_taken_in_time_and_only_when_the_weights_are_new(tmp_path)
     ]
 
 
+@pytest.mark.long
 def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
     settings = kuhn(MIXED, "train.seats=swap")
     trained(tmp_path / "run", settings)
@@ -386,6 +391,7 @@ def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
         )
 
 
+@pytest.mark.long
 def test_the_standing_is_that_of_the_recorded_games(tmp_path):
     trained(tmp_path / "run", kuhn(MIXED, "train.episodes=64"))
     last = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "league"][-1]
@@ -398,6 +404,7 @@ def test_the_standing_is_that_of_the_recorded_games(tmp_path):
     assert summary["league"]["ratings"] == last["ratings"] and last["members"] == 7
 
 
+@pytest.mark.long
 def test_every_anchor_is_met_in_exams_from_each_side_on_the_same_seeds(tmp_path):
     settings = kuhn(MIXED, "evaluate.episodes=32")
     scores = trained(tmp_path / "run", settings)["after"]
@@ -443,6 +450,7 @@ def test_nobody_is_examined_against_anchors_where_nobody_learns():
     assert "sampled" in scores and not any(key.startswith("against") for key in scores)
 
 
+@pytest.mark.long
 def test_a_frozen_policy_may_be_an_anchor_without_a_seat(tmp_path):
     file = tmp_path / "anchor.yaml"
     file.write_text(
@@ -460,6 +468,7 @@ def test_a_frozen_policy_may_be_an_anchor_without_a_seat(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_separate_policies_meet_snapshots_of_each_other(two, tmp_path):
     settings = two(
         "train.opponents={latest: 0.5, uniform: 0.5}",
@@ -480,6 +489,7 @@ def test_separate_policies_meet_snapshots_of_each_other(two, tmp_path):
     )
 
 
+@pytest.mark.long
 def test_three_agents_each_meet_a_member_of_their_own():
     class Trio(Scenario):
         agents = ("a", "b", "c")
@@ -512,6 +522,7 @@ def test_three_agents_each_meet_a_member_of_their_own():
 # -- exploiters ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_seat_that_does_not_learn_in_a_world_has_no_snapshots(tmp_path):
     file = tmp_path / "worlds.yaml"
     alone = "{id: kuhn_poker, agents: {player_1: random_legal}}"
@@ -527,6 +538,7 @@ def test_a_seat_that_does_not_learn_in_a_world_has_no_snapshots(tmp_path):
     assert {"one@0", "two@0"} <= met["both"]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
     summary = run_training(
@@ -554,6 +566,7 @@ def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
 # -- resuming ------------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("at", [1, 4])  # while one checkpoint is there, and after others
 def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
@@ -575,6 +588,7 @@ def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm):
     settings = kuhn("train.opponents={uniform: 1.0}", "train.pool.size=1", "train.pool.every=2")
@@ -600,6 +614,7 @@ def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm
 # -- language models -----------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
     settings = config.load(

@@ -105,6 +105,7 @@ def test_the_learner_gives_sampled_tokens_the_probability_they_were_sampled_with
         assert np.abs(ours - alone).max() < 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["thin_model", "byte_model"])
 def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_fork(
     model: str, request: pytest.FixtureRequest
@@ -122,6 +123,7 @@ def test_rollouts_of_several_turns_are_rescored_within_the_tolerance_and_never_f
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gemma2", "llama"])
 def test_another_architecture_is_learned_with_the_logits_it_samples_from(
     kind: str, byte_model: Path, tmp_path: Path
@@ -171,6 +173,7 @@ def test_our_own_architecture_is_learned_by_the_fast_path(
 # -- gradients -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", ["token", "episode"])
 def test_small_passes_add_up_to_the_same_step(thin_model: Path, ratio: str) -> None:
     whole, cut = learner_of(thin_model), learner_of(thin_model)
@@ -217,6 +220,7 @@ def test_the_log_probabilities_of_before_are_of_before_whichever_minibatch_measu
         assert (found["kl"] > 1e-3) == (minibatches > 1)
 
 
+@pytest.mark.long
 def test_a_single_minibatch_costs_one_pass_and_no_other_ahead_of_it(
     thin_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +261,7 @@ def test_the_sampled_end_of_turn_is_trained(thin_model: Path) -> None:
     assert (learner.score([(prompt, said)])[0] > before + 0.01).all()
 
 
+@pytest.mark.long
 def test_words_of_others_are_never_trained(thin_model: Path) -> None:
     mine, other = learner_of(thin_model, "mine"), learner_of(thin_model, "other")
     played = episodes([mine, other], 16)
@@ -278,6 +283,7 @@ def test_words_of_others_are_never_trained(thin_model: Path) -> None:
 # -- versions, frozen weights, resume ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_learning_one_policy_leaves_the_other_bit_equal_though_they_share_a_folder(
     thin_model: Path,
 ) -> None:
@@ -293,6 +299,7 @@ def test_learning_one_policy_leaves_the_other_bit_equal_though_they_share_a_fold
     assert not any(weight.requires_grad for weight in frozen.model.parameters())
 
 
+@pytest.mark.long
 def test_nothing_is_sampled_between_an_update_and_its_publish(thin_model: Path) -> None:
     learner = learner_of(thin_model)
     request = Request("a", (Message(FIRST),), sampling=Sampling(max_tokens=2))
@@ -304,6 +311,7 @@ def test_nothing_is_sampled_between_an_update_and_its_publish(thin_model: Path) 
     assert (learner.version, learner.engine.sample_batch([request])[0].version) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_sampler_that_disagrees_is_not_published(
     thin_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +332,7 @@ def test_a_sampler_that_disagrees_is_not_published(
         learner.engine.sample_batch([Request("a", (Message(FIRST),))])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: Sequence[int]) -> list[dict[str, float]]:
@@ -355,6 +364,7 @@ def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(thin_mod
     assert again.state() == straight.state()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -392,6 +402,7 @@ def test_a_checkpoint_of_another_model_is_refused(thin_model: Path, byte_model: 
 # -- steps and refusals --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_same_update_twice_gives_the_same_weights(thin_model: Path) -> None:
     one, two = learner_of(thin_model), learner_of(thin_model)
     table = credit.turns(episodes([one]), "main")
@@ -399,6 +410,7 @@ def test_the_same_update_twice_gives_the_same_weights(thin_model: Path) -> None:
     assert one.fingerprint() == two.fingerprint()
 
 
+@pytest.mark.long
 def test_target_kl_ends_an_update_that_runs_away(thin_model: Path) -> None:
     calm, wild = learner_of(thin_model), learner_of(thin_model)
     table = credit.turns(episodes([calm]), "main")
@@ -473,6 +485,7 @@ def clone(
     return learner, {**metrics, **learner.publish()}
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_cloned_policy_depends_on_what_it_observes(thin_model: Path) -> None:
     wanted = {"J": 0.15, "Q": 0.5, "K": 0.85}
@@ -488,6 +501,7 @@ def test_a_cloned_policy_depends_on_what_it_observes(thin_model: Path) -> None:
     assert max(abs(p - sum(blind.values()) / 3) for p in blind.values()) < 0.1
 
 
+@pytest.mark.long
 def test_cloning_twice_from_the_same_seed_gives_the_same_weights(thin_model: Path) -> None:
     bets = {"J": 0.0, "Q": 0.5, "K": 1.0}
     assert (
@@ -495,6 +509,7 @@ def test_cloning_twice_from_the_same_seed_gives_the_same_weights(thin_model: Pat
     )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(
     thin_model: Path,
@@ -562,6 +577,7 @@ def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later
     assert away[1] < away[0] / 2
 
 
+@pytest.mark.long
 def test_the_reference_survives_a_resume(thin_model: Path) -> None:
     learner, other = learner_of(thin_model), learner_of(thin_model)
     table = credit.turns(episodes([learner]), "main")

@@ -176,6 +176,7 @@ def slow_loss(
     return -total - ENTROPY * spread + KL * away
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ratio", "aggregation"),
     [*(("token", one) for one in AGGREGATIONS), *((one, "turn_sum") for one in RATIOS[1:])],
@@ -192,6 +193,7 @@ def test_turns_of_many_tokens_are_weighed_as_such(how: tuple[str, str], byte_mod
     two_steps(*how, {}, byte_model)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", MORE, ids=lambda keys: "-".join(keys))
 @pytest.mark.parametrize("ratio", ["token", "turn_sum", "episode_mean"])
 def test_two_steps_of_every_other_loss_equal_a_loop_over_tokens(
@@ -249,6 +251,7 @@ class Round(Scenario):
             yield Ask({agent: f"Card {rng.randrange(9)}?"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "aggregation", ["turn_sum", "token_mean", "turn_mean", "constant", "episode_sum"]
 )
@@ -290,6 +293,7 @@ def test_turns_without_advantage_count_in_every_denominator(thin_model: Path) ->
         assert torch.allclose(change * len(table), alone[name], atol=1e-5), name
 
 
+@pytest.mark.long
 def test_the_mismatch_counts_every_trained_token_whatever_its_advantage(thin_model: Path) -> None:
     learner = learner_of(thin_model)
     table, advantages = batch(learner, make("kuhn_poker"))

@@ -188,6 +188,7 @@ class Narrow(Own):
         return str((await self.sample(asked.transcript, legal=(asked.legal or ("",))[:1])).text)
 
 
+@pytest.mark.long
 def test_a_language_model_that_chose_among_other_strings_than_its_turn_records_stops_the_run(
     thin_model: Path,
 ) -> None:

@@ -53,6 +53,7 @@ def test_weight_decay_takes_its_share_of_every_weight(thin_model: Path) -> None:
         assert torch.allclose(weight, before[name] * 0.95, atol=1e-7), name
 
 
+@pytest.mark.long
 def test_the_numbers_of_adam_hold_for_every_step(thin_model: Path) -> None:
     """With an epsilon far above the gradient, AdamW is plain gradient descent of rate lr / eps."""
     plain, adam = learner_of(thin_model), learner_of(thin_model)

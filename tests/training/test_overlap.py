@@ -55,6 +55,7 @@ def killed_at(path: Path, settings: Config, *at: int) -> None:
 # -- which weights play --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_every_step_is_played_so_many_publishes_behind_as_it_is_ahead(tmp_path, ahead):
     trained(tmp_path / "run", small(f"train.overlap={ahead}"))
@@ -77,6 +78,7 @@ def test_every_step_is_played_so_many_publishes_behind_as_it_is_ahead(tmp_path, 
     assert len(episodes) == 48
 
 
+@pytest.mark.long
 def test_without_overlap_nothing_is_behind_and_nothing_is_kept(tmp_path):
     trained(tmp_path / "run", small("train.overlap=false"))
     assert all(
@@ -86,6 +88,7 @@ def test_without_overlap_nothing_is_behind_and_nothing_is_kept(tmp_path):
     assert not ahead_of(tmp_path / "run")
 
 
+@pytest.mark.long
 def test_the_sampler_tells_the_probabilities_of_its_own_version_and_the_difference_is_measured_and_weighed(
     tmp_path,
 ):
@@ -131,6 +134,7 @@ def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape, ahead
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_after_every_step_plays_the_same_episodes(tmp_path):
     settings = small("train.overlap=4", "train.save_every=1")
     trained(tmp_path / "whole", settings)
@@ -138,6 +142,7 @@ def test_a_run_that_is_killed_after_every_step_plays_the_same_episodes(tmp_path)
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path):
     settings = small(
         "train.overlap=4",
@@ -155,6 +160,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
     )
 
 
+@pytest.mark.long
 def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_learn(tmp_path):
     settings = small("train.overlap=2", "train.steps=7")
 
@@ -215,6 +221,7 @@ def of_models(model: Path, *overrides: str) -> Config:
     ).config
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(
@@ -236,6 +243,7 @@ def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit
     assert [one["version"] for one in told] == [2, 3, 4, 5]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, model):
     """The first step has nothing ahead, so it is the step of a run without overlap."""
@@ -334,6 +342,7 @@ def test_whichever_fails_the_run_ends_with_its_error(tmp_path, monkeypatch, fail
         trained(tmp_path / "run", small("train.overlap=2", *SHAPES["groups and forks"]))
 
 
+@pytest.mark.long
 def test_engines_that_cannot_stay_as_they_are_wait_for_the_plays(tmp_path, monkeypatch):
     """The same rule of versions, the same record."""
     from gem_ma.training.loop.local import LocalPlayers
@@ -394,6 +403,7 @@ def test_more_than_a_twentieth_too_old_is_told():
     )
 
 
+@pytest.mark.long
 def test_a_policy_that_rests_keeps_fresh_what_was_played_ahead(tmp_path):
     """In turn by single steps every batch was played since the policy's own last publish; by two
     steps each second batch was not."""
@@ -428,6 +438,7 @@ async def _noted(path: Path, settings: Config, notes: list[str]) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_bound_of_nothing_learns_from_every_second_step_and_publishes_only_then(tmp_path):
     trained(tmp_path / "run", small("train.max_policy_lag=0", "train.policies=[speaker]"))
     told = [line["policies"]["speaker"] for line in steps_of(tmp_path / "run")]
@@ -443,6 +454,7 @@ def test_a_bound_of_nothing_learns_from_every_second_step_and_publishes_only_the
     ]
 
 
+@pytest.mark.long
 def test_one_policy_may_have_a_bound_of_its_own(tmp_path):
     trained(
         tmp_path / "run",
@@ -478,6 +490,7 @@ def test_what_older_weights_sampled_is_weighed_unless_the_config_says_otherwise(
     assert [one.loss.tis for one in built] == [2.0, 2.0, None]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys):
     from gem_ma.cli.main import main

@@ -149,6 +149,7 @@ def test_a_table_is_pulled_as_a_loop_over_pairs_says(name: str, thin_model: Path
     assert numbers["pairs_right"] == pytest.approx(np.mean(right))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PAIRED)
 def test_a_language_model_is_pulled_as_a_loop_over_pairs_says(name: str, thin_model: Path) -> None:
     words = ("train.episodes=8", f"train.loss.surrogate={name}")
@@ -225,6 +226,7 @@ BOTH = (
 )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_both_agents_of_a_play_learn_by_pairs() -> None:
     """The same run without learning stays at .19: half of the words drawn at random."""
@@ -240,6 +242,7 @@ def test_both_agents_of_a_play_learn_by_pairs() -> None:
         assert told[0][name]["pairs"] > 100
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "lora"])
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_model: Path) -> None:

@@ -57,6 +57,7 @@ def test_a_layer_keeps_what_it_was_given_alone(byte_model: Path) -> None:
     assert kept(model, True) + inputs < 0.4 * kept(model, False)
 
 
+@pytest.mark.long
 def test_layers_are_computed_twice_with_a_gradient_and_once_without(learner: TorchLearner) -> None:
     calls: list[int] = []
     # inside of a layer: a layer itself is called once, whatever it does then

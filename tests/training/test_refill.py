@@ -47,6 +47,7 @@ def idle(starts: list[list]) -> list[int]:
     return [place for place, sums in enumerate(paid) if len(sums) == 1]
 
 
+@pytest.mark.long
 def test_idle_starts_are_played_anew_as_a_slow_loop_over_the_record_says(tmp_path):
     trained(tmp_path / "run", small("hanoi_table"))
     episodes = list(read_episodes(tmp_path / "run"))
@@ -95,6 +96,7 @@ LORA = (
 )
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "words"),
@@ -136,6 +138,7 @@ def test_what_has_no_idle_starts_is_refused_in_one_line(words, line):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_with_refill_the_same_number_of_updates_learns_more():
     words = (

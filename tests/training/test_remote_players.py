@@ -204,10 +204,12 @@ def test_forks_are_played_on_workers_as_well(tmp_path: Path) -> None:
     assert any(order["branch"] for job in jobs for order in json.loads(job)["plans"])
 
 
+@pytest.mark.long
 def test_steps_that_are_played_ahead_have_the_weights_of_their_time(tmp_path: Path) -> None:
     both(tmp_path, settings_of("kuhn_table", *SMALL, "train.chunk=16", "train.overlap=2"), {4})
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_a_language_model_in_the_workers_rounds_as_in_one_process(tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -231,6 +233,7 @@ def test_what_a_worker_raises_ends_the_training_in_its_words(tmp_path: Path) -> 
         trained(tmp_path / "run", settings, Teams(pool=pool))
 
 
+@pytest.mark.long
 def test_a_machine_that_lacks_a_file_or_a_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_setting_that_no_result_depends_on_is_typed_and_one_that_changes_resul
     assert code == 2 and "run.seed (was 0, now 9)" in said
 
 
+@pytest.mark.long
 def test_what_may_change_at_resume_is_noted_and_holds_from_then_on(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_seed_that_is_none_is_refused_at_its_place(models: dict[int, Path], ba
 # -- weights -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("folder", "seed"), [(0, 3), (3, 2), (3, -3)])
 def test_an_untrained_model_is_drawn_as_one_of_the_summed_seed_is_made(
     models: dict[int, Path], folder: int, seed: int
@@ -144,11 +145,13 @@ def test_an_untrained_model_is_drawn_as_one_of_the_summed_seed_is_made(
     assert set(drawn) != set(prints(models[folder]))
 
 
+@pytest.mark.long
 def test_any_whole_number_is_a_seed(models: dict[int, Path]) -> None:
     found = [prints(models[0], f"run.seed={seed}")[0] for seed in (-1, 1, 1 << 62, 1 << 70)]
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.long
 def test_who_learns_and_who_does_not_begin_with_the_same_draw(models: dict[int, Path]) -> None:
     alone = opened(models[0], "run.seed=3", "train.policies=[speaker]", "train.warm_start={}")
     assert alone["speaker"].fingerprint() == alone["listener"].fingerprint() == prints(models[3])[0]
@@ -157,11 +160,13 @@ def test_who_learns_and_who_does_not_begin_with_the_same_draw(models: dict[int, 
     assert adapters["speaker"].base.fingerprint() == prints(models[3])[0]
 
 
+@pytest.mark.long
 def test_half_precision_rounds_the_same_draw(models: dict[int, Path]) -> None:
     half = [f"policies.{name}.dtype=bfloat16" for name in ("speaker", "listener")]
     assert prints(models[0], "run.seed=3", *half) == prints(models[3], *half)
 
 
+@pytest.mark.long
 def test_the_random_half_of_an_adapter_follows_the_seed_unless_it_has_its_own(
     models: dict[int, Path],
 ) -> None:
@@ -272,6 +277,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_folder_of_any_other_kind_is_never_drawn_anew(
     models: dict[int, Path], tmp_path: Path, kind: str
@@ -293,6 +299,7 @@ def train(*words: object) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "lora", [(), (LORA, LORA.replace("speaker", "listener"))], ids=["full", "lora"]
@@ -306,6 +313,7 @@ def test_a_broken_run_of_drawn_models_ends_as_a_whole_one(
     broken_and_whole(tmp_path, loaded(models[0], *SMALL, *four, *WARM, "run.seed=3", *lora).config)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on_as_it_is(
     models: dict[int, Path], tmp_path: Path

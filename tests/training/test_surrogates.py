@@ -104,6 +104,7 @@ def test_the_divergence_has_one_formula() -> None:
     assert (k3(Slope.of(new), new + 1e-9).value >= 0).all()
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.usefixtures("surrogates")
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])

@@ -46,6 +46,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -69,6 +70,7 @@ def test_a_run_that_taught_nothing_ends_with_1_and_the_reason(
     )
 
 
+@pytest.mark.long
 def test_a_run_that_taught_something_ends_with_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_run_that_taught_something_ends_with_0(
     assert "nothing" not in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_where_no_prompt_fits_the_model_its_context_is_named_and_no_limit_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +98,7 @@ def test_where_no_prompt_fits_the_model_its_context_is_named_and_no_limit_of_the
     )
 
 
+@pytest.mark.long
 def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
     settings = config.load("kuhn_table", [*SMALL, "train.save_every=1"]).config
 

@@ -164,6 +164,7 @@ def test_who_listens_does_not_change_the_run_folder() -> None:
 # -- what is delivered ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_listener_gets_every_number_of_the_run_once_and_changes_nothing(tmp_path: Path) -> None:
     trained(tmp_path / "alone", small())
     trained(tmp_path / "heard", small(LISTEN))
@@ -191,6 +192,7 @@ def stop_at(step: int) -> Any:
     return on_step
 
 
+@pytest.mark.long
 def test_a_run_taken_up_again_gives_each_tracker_only_what_it_has_not_got(tmp_path: Path) -> None:
     trained(tmp_path / "whole", small(LISTEN))
     whole = sorted(HEARD)
@@ -211,6 +213,7 @@ def test_a_run_taken_up_again_gives_each_tracker_only_what_it_has_not_got(tmp_pa
     )
 
 
+@pytest.mark.long
 def test_a_tracker_named_later_gets_the_steps_before_it_too(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         trained(tmp_path / "run", small(), on_step=stop_at(4))
@@ -220,6 +223,7 @@ def test_a_tracker_named_later_gets_the_steps_before_it_too(tmp_path: Path) -> N
     assert [step for name, step in HEARD if name == "time/step_s"] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_damaged_notes_and_timings_cost_no_run(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         trained(tmp_path / "run", small(LISTEN), on_step=stop_at(4))
@@ -270,6 +274,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_run_is_the_same(
         assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
 
 
+@pytest.mark.long
 def test_wandb_goes_on_in_its_run_and_may_fail_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +320,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
+@pytest.mark.long
 def test_event_files_hold_every_number_of_metrics_once_also_after_a_resume(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="an extra: pip install gem-ma[tensorboard]")
     settings = small("train.log=tensorboard")
@@ -338,6 +344,7 @@ def test_event_files_hold_every_number_of_metrics_once_also_after_a_resume(tmp_p
     assert found["policy/speaker/kl"][0][2] == pytest.approx(ended, abs=0.01)
 
 
+@pytest.mark.long
 def test_the_note_of_who_has_what_is_json_and_without_settings(tmp_path: Path) -> None:
     trained(tmp_path / "run", small(LISTEN))
     note = json.loads((tmp_path / "run" / "tracking.json").read_text())

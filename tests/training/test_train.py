@@ -44,6 +44,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str
     return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learned", [(), ("speaker",), ("listener",), ("speaker", "listener")])
 def test_exactly_the_named_policies_change(learned):
     summary = run_training(small(f"train.policies=[{', '.join(learned)}]"))
@@ -52,6 +53,7 @@ def test_exactly_the_named_policies_change(learned):
     assert summary["steps"] == (6 if learned else 0)
 
 
+@pytest.mark.long
 def test_a_frozen_policy_that_changes_is_an_error_and_not_a_result():
     settings = small("train.policies=[speaker]")
     policies = open_policies(settings)
@@ -64,6 +66,7 @@ def test_a_frozen_policy_that_changes_is_an_error_and_not_a_result():
         asyncio.run(train(settings, scenario_of(settings), policies, None, on_step=tamper))
 
 
+@pytest.mark.long
 def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_path):
     settings = small()
     summary = trained(tmp_path / "run", settings)
@@ -94,6 +97,7 @@ def test_the_record_holds_the_episodes_of_every_step_in_the_order_of_plans(tmp_p
     assert len((tmp_path / "run" / "timings.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.long
 def test_training_and_evaluation_seeds_never_meet(tmp_path):
     settings = small()
     trained(tmp_path / "run", settings)
@@ -150,6 +154,7 @@ def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(
     assert truth(tmp_path / "broken") == unbroken(*overrides)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "call"),
     [("append", 1), ("append", 3), ("log", 1), ("log", 3), ("mark", 3), ("write_summary", 1)],
@@ -199,6 +204,7 @@ def test_a_run_under_repeated_sigkill_ends_as_an_unbroken_one(tmp_path):
     assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
 
 
+@pytest.mark.long
 def test_a_finished_run_is_not_touched_again(tmp_path):
     settings = small()
     summary = trained(tmp_path / "run", settings)
@@ -210,6 +216,7 @@ def test_a_finished_run_is_not_touched_again(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
+@pytest.mark.long
 def test_one_policy_may_own_several_agents_and_learn_in_self_play():
     summary = run_training(small(name="kuhn_table"))
     assert summary["changed"] == ["main"]
@@ -230,6 +237,7 @@ def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_
     assert {plan.group for plan in training_plans(worlds_of(small()), small().train, 2)} == {None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
@@ -259,6 +267,7 @@ def test_estimators_that_compare_within_a_group_learn_from_groups(tmp_path, name
     assert all(len(views) == 4 and len(set(views)) == 1 for views in starts.values())
 
 
+@pytest.mark.long
 def test_credit_and_estimator_settings_reach_the_loop(tmp_path):
     runs = {}
     for name in ("rebn", "reinforce", "rae"):
@@ -324,6 +333,7 @@ def fragile(**changes) -> tuple[Config, dict[str, Policy]]:
     }
 
 
+@pytest.mark.long
 def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
     settings, policies = fragile()
     with opened(tmp_path / "run", settings) as folder:
@@ -354,6 +364,7 @@ class Late(Scenario):
         yield Reward({"a": float(said["a"].parsed == "left")})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scenario", "more", "level"),
     [
@@ -394,6 +405,7 @@ def test_a_step_in_which_everything_failed_ends_the_run_with_the_cause():
         asyncio.run(train(settings, Broken(), policies, None))
 
 
+@pytest.mark.long
 def test_trained_weights_are_a_model_that_another_run_can_name(tmp_path):
     path = tmp_path / "run"
     loaded = config.load("referential_table.yaml", [*WARM, "train.steps=2", "evaluate.episodes=64"])

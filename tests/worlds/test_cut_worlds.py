@@ -145,6 +145,7 @@ def test_a_record_holds_it_and_others_stay_as_they_were() -> None:
     assert branch.own_end is End.TRUNCATED
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_the_kit_takes_it_and_views_show_it() -> None:
     assert 12 in check_scenario(Pairs, seeds=range(2), skip={13}).passed

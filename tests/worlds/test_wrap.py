@@ -167,6 +167,7 @@ def test_an_unreadable_answer_has_the_price_that_is_typed(env):
     assert game.step == 2 and not game.over
 
 
+@pytest.mark.long
 def test_a_parallel_environment_asks_all_at_once():
     scenario = wrap(Hands(), zero_sum=True, chance=False, worst=-3.0)
     game = Game(scenario, None, 0)
@@ -230,6 +231,7 @@ def own(tmp_path, monkeypatch):
     gymnasium.registry.pop("OwnWalk-v0", None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["own_walk.py", "own_walk.py:walk", "own_walk:walk"])
 def test_a_config_names_a_wrapped_environment_by_its_file(own, name):
     made = registry.make(name)

@@ -381,6 +381,7 @@ def test_assigned_sides_are_dealt_by_lot_and_the_label_tells_which() -> None:
     assert seats == {"debater_0", "debater_1"}
 
 
+@pytest.mark.long
 def test_neither_seat_nor_place_nor_number_tells_which_side_is_right() -> None:
     """What the judge sees before it has heard an argument: 5 standard errors of 1,600 plays."""
     scenario = around(make("guess_number"), "debate_judge", assigned=True, rounds=1)
@@ -565,6 +566,7 @@ def test_what_does_not_fit_is_refused_in_one_line(inner: str, options: Any, told
         make("questions", wrappers=[{"teamwork": "vote"}, {"teamwork": "vote"}])
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("inner", "wrapper"),
@@ -582,6 +584,7 @@ def test_the_kit_finds_nothing(inner: Any, wrapper: Any) -> None:
 
 
 # drawn in each play, or fixed by the task
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["guess_number", "arithmetic", "questions"])
 def test_the_secret_of_a_teacher_is_tested_and_a_leak_is_found(name: str) -> None:

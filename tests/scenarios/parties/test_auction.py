@@ -81,6 +81,7 @@ def test_nobody_gains_by_another_bid(agents):
         assert gains[bids[value]] == pytest.approx(max(gains), abs=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agents, limit", [(2, 1 / 3), (8, 7 / 9)])
 def test_in_the_limit_revenue_is_what_theory_says(agents, limit):
     """(n - 1) / (n + 1) in both forms, of values from 0 to 1."""
@@ -147,6 +148,7 @@ def test_options_are_checked(options, named):
         make("auction", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{"agents": 8, "rounds": 2}, {"agents": 4, "form": "ascending"}]

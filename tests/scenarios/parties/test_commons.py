@@ -82,6 +82,7 @@ def test_equality_is_one_less_gini():
     assert equality([0, 0]) is None
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_an_unknown_end_comes_after_twelve_months_in_the_mean():
     scenario = make("commons", agents=2)
@@ -156,6 +157,7 @@ def test_options_are_checked(options, named):
         make("commons", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

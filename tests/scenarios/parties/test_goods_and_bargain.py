@@ -28,6 +28,7 @@ def returns(name, players, plays=20, **options):
     return total / plays
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dilemma", "matrix"])
 def test_players_of_the_dilemma_against_tit_for_tat(name):
     earned = {
@@ -99,6 +100,7 @@ def test_bargainers_against_a_fair_one(game, selfish, fair, shrewd):
     assert found == [selfish, fair, shrewd]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("game", "first", "second"), [("ultimatum", 2.5, 2.5), ("trust", 12.5, 7.5)]
 )
@@ -137,6 +139,7 @@ def test_options_out_of_range_are_refused(name, options):
         make(name, **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -81,6 +81,7 @@ def test_the_chance_of_own_facts_is_what_enumeration_gives(shape):
     assert sum(chosen(*shape)) == pytest.approx(1)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"hidden": 0.5}, {"choices": 2, "unshared": 4}])
 def test_ten_thousand_plays_of_own_facts_come_out_as_computed(options):
@@ -116,6 +117,7 @@ def interval(scenario, episodes):
     return share, share - half, share + half
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "hidden, order",
@@ -133,6 +135,7 @@ def test_who_says_what_others_do_not_know_is_right_most_often(hidden, order):
         assert high < low
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_what_all_know_is_said_more_often_by_chance():
     """Of nine things that each may say, each in three rounds: an unshared fact is one member's."""
@@ -258,6 +261,7 @@ def test_options_are_checked(options, said):
         make("hidden_profile", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

@@ -85,6 +85,7 @@ def shares(trader, plays, **options):
     return found
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options, plays, expected, within",
@@ -138,6 +139,7 @@ def test_options_are_checked(options, named):
         make("market", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"institution": "continuous", "quotes": 30}])
 def test_the_kit_finds_nothing_and_tests_secrecy(options):

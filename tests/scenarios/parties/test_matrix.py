@@ -174,6 +174,7 @@ def test_options_that_make_no_game_are_refused(options, named):
 # -- equilibria ------------------------------------------------------------------------------------
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize(
     ("preset", "agents", "expected"),
     [
@@ -244,6 +245,7 @@ def test_no_equilibrium_is_asked_of_what_is_too_large():
         nash_conv(CROWDS["bar"](30), [{"go": 0.5, "stay": 0.5}] * 30)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

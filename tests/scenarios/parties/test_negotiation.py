@@ -136,6 +136,7 @@ def test_options_are_checked(options, said):
         make("negotiation", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{}, {"parties": 6, "talk": "signals", "rounds": 3}, {"parties": 3, "talk": "free"}]

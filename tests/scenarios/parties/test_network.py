@@ -195,6 +195,7 @@ def test_options_are_checked(options, said):
         make("network", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

@@ -51,6 +51,7 @@ def test_bids_and_revenue_on_the_grid():
         assert float(second) == round(revenue(range(8), int(bidders), 2), 3)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 def test_revenue_on_a_fine_grid():
     first, second, limit = table("auction", "bidders | 2 | 3 | 4 | 8")

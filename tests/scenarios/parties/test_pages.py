@@ -27,12 +27,14 @@ def test_the_tables_that_cost_little_are_what_is_printed(world):
     assert list(table(world)) == ["\n".join(printed(world)[:2]), *printed(world)[2:]]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("world", sorted({*ROWS} - {"bargain", "public_goods", "hanabi"}))
 def test_the_others_too(world):
     assert list(table(world)) == ["\n".join(printed(world)[:2]), *printed(world)[2:]]
 
 
+@pytest.mark.long
 def test_the_mover_takes_each_seat_in_turn():
     row = ROWS["public_goods"][1]
     assert earned("public_goods", row, "goods_selfish") == [440.0] * row.plays

@@ -28,6 +28,7 @@ def test_who_gives_way_slowly_earns_more_of_who_takes_anything():
     assert random + 0.08 < simple and simple + 0.08 < strong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("problem", ["consensus", "colouring", "matching", "cover", "sum"])
 def test_who_listens_in_every_round_solves_more(problem):
     options = {"problem": problem, "rounds": 8}

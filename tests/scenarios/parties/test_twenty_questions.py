@@ -84,6 +84,7 @@ def test_the_strong_one_needs_the_fewest_turns_exactly(count):
         assert sum(turns) / count == least(count) == log2(count) + 0.5
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("talk, choices", [("none", 16), ("signals", 16 + 11)])
 def test_ten_thousand_plays_at_random_come_out_as_computed(talk, choices):
@@ -227,6 +228,7 @@ def test_a_card_forbids_clues_of_the_table_and_words():
     assert measured["fouls"] == 1 and measured["lies"] is None and measured["information"] is None
 
 
+@pytest.mark.long
 def test_a_foul_says_that_it_tells_of_the_card(monkeypatch):
     """Where words that the kit's players say are a foul or not, by the card."""
     monkeypatch.setattr(
@@ -278,6 +280,7 @@ def clue_turns(left, clues, animal):
     return 1 + later / count
 
 
+@pytest.mark.long
 def test_taboo_takes_the_turns_that_enumeration_gives():
     scenario = make("twenty_questions", form="taboo", animals=8)
     expected = []
@@ -367,6 +370,7 @@ def test_options_are_checked(options, said):
         make("twenty_questions", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",

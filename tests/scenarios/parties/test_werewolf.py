@@ -54,6 +54,7 @@ def test_the_chance_of_the_village_is_exact(players, wolves, first, chance):
     assert list(scenario.baselines.values()) == [chance]
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize("players, wolves, first, chance", TABLE)
 def test_random_plays_come_out_as_computed(players, wolves, first, chance):
@@ -144,6 +145,7 @@ def test_options_are_checked(options, said):
         make("werewolf", **options)
 
 
+@pytest.mark.longest
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",
@@ -158,6 +160,7 @@ def test_the_kit_finds_nothing(options):
     assert set(report.passed) == set(range(1, 14)), report.untested
 
 
+@pytest.mark.long
 def test_a_share_of_the_strongest_players_acts_is_at_random():
     factory = load("agents", "werewolf_strong")
     new = (Message("You are player_1, role: villager. There are 8 players."), Message(VOTE))
