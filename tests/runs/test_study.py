@@ -196,7 +196,7 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
         ),
         (
             ("agents.player_1:", "agnts.player_1:"),
-            "who.yaml:7: grid.agnts.player_1: an axis is a dotted path into a section",
+            'who.yaml:7: grid."agnts.player_1": an axis is a dotted path into a section',
         ),
         (
             ("agents.player_1:", "scenario:"),
@@ -204,11 +204,11 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
         ),
         (
             ("agents.player_1:", "agents:"),
-            "who.yaml:6: grid.agents.player_0: another axis replaces the section",
+            'who.yaml:6: grid."agents.player_0": another axis replaces the section',
         ),
         (
             ("agents.player_1:", "agents.player_0.options:"),
-            "who.yaml:7: grid.agents.player_0.options: another axis replaces the section",
+            'who.yaml:7: grid."agents.player_0.options": another axis replaces the section',
         ),
         (
             ("{repeats: 2}", "{repets: 2}"),
@@ -238,18 +238,21 @@ def test_a_study_extends_one_config_of_its_folder(tmp_path: Path) -> None:
             ("{repeats: 2}", "{reference: {player_9: kind}}"),
             "who.yaml:2: study.reference.player_9: no axis has this name",
         ),
-        (("[first_legal, random_legal]", "[]"), "who.yaml:6: grid.agents.player_0: names no cell"),
+        (
+            ("[first_legal, random_legal]", "[]"),
+            'who.yaml:6: grid."agents.player_0": names no cell',
+        ),
         (
             ("[first_legal, random_legal]", "[silent, silent]"),
-            "who.yaml:6: grid.agents.player_0[1]: the cell 'silent' stands there twice",
+            "who.yaml:6: grid.\"agents.player_0\"[1]: the cell 'silent' stands there twice",
         ),
         (
             ("[first_legal, random_legal]", "[{behaviour: silent}]"),
-            "who.yaml:6: grid.agents.player_0[0]: a cell of several keys wants a name",
+            'who.yaml:6: grid."agents.player_0"[0]: a cell of several keys wants a name',
         ),
         (
             ("[first_legal, random_legal]", "3"),
-            "who.yaml:6: grid.agents.player_0: wants keys with values or a list",
+            'who.yaml:6: grid."agents.player_0": wants keys with values or a list',
         ),
     ],
 )
@@ -268,7 +271,7 @@ def test_an_override_may_set_what_cells_share_and_never_what_an_axis_sets(tmp_pa
         for cell in study.cells.values()
     )
     (line,) = refused(tmp_path, STUDY, "agents.player_0.behaviour=silent")
-    assert "agents.player_0: the axis sets this in every cell, and so does the command line" in line
+    assert 'grid."agents.player_0": the axis sets this in every cell, and so does the ' in line
 
 
 def test_one_axis_may_set_several_seats_together_and_leaves_the_others(tmp_path: Path) -> None:
