@@ -98,7 +98,7 @@ class Planted:
         self.weaker = weaker
         self.step: int | None = None
 
-    def __call__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> Planted:
+    def sit(self, agent: str, sample: Any, rng: Any, task: Any = None) -> Planted:
         names = ("retail_scripted", f"retail_{self.weaker}")
         self.careful, self.weak = (
             seated(as_factory(name), agent, sample, rng, task) for name in names
@@ -123,7 +123,7 @@ async def planted(shop: Any, talks: int) -> list[tuple[Episode, int]]:
         for number in range(talks):
             player = Planted(weaker)
             plan = Plan(shop, cast, f"test/{number}", number)
-            episode = await play(plan, {}, {"assistant": player})
+            episode = await play(plan, {}, {"assistant": player.sit})
             if player.step is not None and shop.success(episode) is False:
                 lost.append((episode, player.step))
     return lost

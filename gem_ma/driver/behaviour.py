@@ -18,6 +18,7 @@ from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
 from gem_ma.kernel.parsing.legal import parse_action
 from gem_ma.kernel.types import Action, Asked, Message, Reply
 from gem_ma.registry import construct, load
+from gem_ma.system.options import is_factory
 
 # await sample(messages, legal=None, tools=(), thread="", policy="", **sampling) -> Reply
 Sample = Callable[..., Awaitable[Reply]]
@@ -63,13 +64,10 @@ class FromFunction:
 
 
 def as_factory(player: Any) -> Factory:
-    """A factory out of an id, a factory (first parameter called `agent`), a plain function, or a
-    ready behaviour."""
+    """A factory out of an id, a factory (see `is_factory`), a plain function, or a ready
+    behaviour."""
     if isinstance(player, str):
         player = load("agents", player)
-        # a class made by name: its first parameter need not be called `agent`
-        if isinstance(player, type):
-            return player
     if not isinstance(player, type) and hasattr(player, "act"):
         # ready as it is: it keeps its memory from play to play, which is its maker's business
         return lambda agent, sample, rng, task=None, **options: player
@@ -77,10 +75,9 @@ def as_factory(player: Any) -> Factory:
         raise ConfigError(
             f"a behaviour is an id, a factory, a function or an object with act(); got {player!r}"
         )
-    # the name is the only difference between a factory and a plain f(messages, legal, rng)
-    parameters = list(inspect.signature(player).parameters)
-    if parameters and parameters[0] == "agent":
-        return player
+    if is_factory(player):
+        made: Factory = player
+        return made
     return lambda agent, sample, rng, task=None, **options: FromFunction(player, rng)
 
 

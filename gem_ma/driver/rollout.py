@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gem_ma.driver.behaviour import Factory
 from gem_ma.driver.forks import Branch, branched_game, take_over
 from gem_ma.driver.limits import NO_LIMITS, Cut, SampledTokens, check_limits, run_calls, silence
 from gem_ma.driver.seats import Seats, ended
@@ -57,13 +56,13 @@ class Plan:
 async def play(
     plan: Plan,
     policies: Mapping[str, Policy] | None = None,
-    behaviours: Mapping[str, Factory] | None = None,
+    behaviours: Mapping[str, Any] | None = None,
     watch: Callable[[Game], object] = id,  # it touches nothing
 ) -> Episode:
     """Plays one episode and gives its record; where something fails, its `end` is FAILED.
 
-    `behaviours` replaces the factory of an agent's seat (for code that has no id); `watch` sees the
-    game before each decision. Raises ConfigError where the cast does not fit the scenario.
+    `behaviours` says who plays an agent in place of its seat, as `others` of `gym_env`; `watch`
+    sees the game before each decision. Raises ConfigError where the cast does not fit.
     """
     game: Game | None = None
     seats: Seats | None = None
@@ -117,7 +116,7 @@ async def play(
 
 
 def _seats(
-    plan: Plan, policies: Mapping[str, Policy], behaviours: Mapping[str, Factory], task: Any
+    plan: Plan, policies: Mapping[str, Policy], behaviours: Mapping[str, Any], task: Any
 ) -> Seats:
     return Seats(
         plan.scenario,
@@ -328,7 +327,7 @@ async def play_many(
     policies: Mapping[str, Policy] | None = None,
     *,
     concurrency: int = 64,
-    behaviours: Mapping[str, Factory] | None = None,
+    behaviours: Mapping[str, Any] | None = None,
     deterministic: bool = False,
     started: Callable[[Plan], None] | None = None,
     player: Callable[[Plan], Awaitable[Any]] | None = None,

@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from gem_ma.driver.behaviour import (
     Behaviour,
-    Factory,
     Sample,
     act_of,
     as_factory,
@@ -272,7 +271,7 @@ class Seats:
         scenario: Scenario,
         cast: Mapping[str, Seat],
         policies: Mapping[str, Policy],
-        behaviours: Mapping[str, Factory],
+        behaviours: Mapping[str, Any],
         *,
         task: Any,
         id_: tuple[str, int, int],
@@ -311,7 +310,7 @@ class Seats:
         for agent, taken in cast.items():
             if alone not in (None, agent):
                 continue
-            factory = behaviours.get(agent) or as_factory(taken.behaviour)
+            factory = as_factory(behaviours.get(agent, taken.behaviour))
             if waits(factory):
                 self._waiting.add(agent)
             sample = self._sample_of(agent, taken, policies)

@@ -112,9 +112,24 @@ def signature(
         for name, p in parameters.items()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
-    if fed == SEAT and positional and positional[0] != "agent":
-        return {}  # a plain f(messages, legal, rng)
+    if fed == SEAT:
+        if not is_factory(factory):
+            return {}
+        fed = {*SEAT, *positional[:3]}  # which come in this order, whatever they are called
     return {name: parameter for name, parameter in parameters.items() if name not in fed}
+
+
+def is_factory(player: Callable[..., Any]) -> bool:
+    """Whether a callable makes behaviours, and is no plain `f(messages, legal, rng)`: a class, or
+    what takes `agent` first, or a `task` behind three others."""
+    if isinstance(player, type):
+        return True
+    signature = inspect.signature(player)
+    try:
+        signature.bind("agent", "sample", "rng", task=None)
+    except TypeError:
+        return next(iter(signature.parameters), "") == "agent"
+    return True
 
 
 def _constructor(class_: Any) -> Any:

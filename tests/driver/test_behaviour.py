@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from gem_ma.agents import CATALOG
 import gem_ma
 from gem_ma.driver.behaviour import (
     FromFunction,
+    act_of,
     as_factory,
     behaviour_rng,
     is_privileged,
@@ -23,6 +25,7 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ActionError, ConfigError, EngineError
 from gem_ma.kernel.types import Action, Asked, Message, Reply, Tool, ToolCall
 from gem_ma.registry import load
+from gem_ma.system.options import SEAT, signature
 
 LEGAL = ("check", "bet")
 SAMPLE = no_policy("a")
@@ -132,6 +135,41 @@ def test_only_a_privileged_factory_is_given_the_task() -> None:
         and not is_privileged(Honest)
         and not is_privileged(as_factory("silent"))
     )
+
+
+class Last:
+    """Its first parameter is not called `agent`."""
+
+    def __init__(
+        self, me: str, sample: Any, rng: random.Random, task: Any = None, *, back: int = 1
+    ):
+        self.back = back
+
+    def act(self, asked: Asked) -> str:
+        assert asked.legal
+        return asked.legal[-self.back]
+
+
+def last(me: str, sample: Any, rng: random.Random, task: Any = None, *, back: int = 1) -> Last:
+    return Last(me, sample, rng, back=back)
+
+
+@pytest.mark.parametrize("given", [Last, last, partial(Last, back=2)])
+def test_what_makes_a_behaviour_may_call_its_parameters_as_it_likes(given: Any) -> None:
+    first = seat(as_factory(given), "a", SAMPLE, random.Random(0), None, back=2)
+    assert asyncio.run(act_of(first, asked())) == "check"
+    assert list(signature(given, SEAT) or ()) == ["back"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Last("player_0", SAMPLE, random.Random(0)), "first_legal", lambda m, legal, r: legal[0]],
+)
+def test_a_play_takes_whatever_plays_an_agent(given: Any) -> None:
+    plan = gem_ma.Plan(gem_ma.make("dilemma"), dict.fromkeys(("player_0", "player_1"), Seat("?")))
+    players = dict.fromkeys(plan.cast, given)
+    episode = asyncio.run(gem_ma.play(plan, behaviours=players))
+    assert (episode.error, len(episode.turns)) == (None, 10)
 
 
 def test_a_ready_object_with_act_sits_in_every_seat() -> None:

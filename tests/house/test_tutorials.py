@@ -19,7 +19,11 @@ ELSEWHERE = re.compile(r"openai/|retail_user_llm|=human|new model|train referent
 
 
 def commands(page: Page) -> list[tuple[str, ...]]:
-    typed = [line for line in page.commands() if not ELSEWHERE.search(line.text)]
+    typed = [
+        line
+        for line in page.commands()
+        if "--offline" in line.words or not ELSEWHERE.search(line.text)
+    ]
     return [line.words for line in typed if line.words[0] == "gem-ma"]
 
 
