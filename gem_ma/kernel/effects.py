@@ -43,7 +43,8 @@ class Pending:
         """The action of who says a legal string and nothing else, as bots do; else None."""
         action = self.sayings.get(text)
         if action is None and self.legal is not None and text in self.legal:
-            action = self._remembered(Action(text, (), text))
+            plain = clean(text)
+            action = self._remembered(Action(plain, (), plain))
         return action if action is None or action.parsed == text else None
 
     def said(self, text: str) -> Action:
@@ -91,13 +92,13 @@ def as_messages(shown: Any) -> list[Message] | None:
         if content is None:
             return None
         # most text is clean already, and then the author's own message is what is shown
-        same = content == message.content
+        same = type(message.content) is str and content == message.content
         messages.append(message if same else replace(message, content=content))
     return messages
 
 
 def _is_plain(content: Any) -> bool:
-    return isinstance(content, str) and content.isascii()
+    return type(content) is str and content.isascii()
 
 
 def _content(content: Any) -> str | tuple[str | Image, ...] | None:

@@ -110,7 +110,7 @@ class Views:
             elif isinstance(content, str):
                 if content != text:
                     text = content
-                    message = make_message(content if content.isascii() else clean(content))
+                    message = make_message(clean(content))
                 view.append(message)
             elif (several := as_messages(content)) is not None:
                 view.extend(several)

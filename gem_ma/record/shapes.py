@@ -66,7 +66,7 @@ def text(value: Any) -> str:
     """Text without lone surrogates, which UTF-8 cannot hold."""
     if not isinstance(value, str):
         refuse("text", value)
-    return value if value.isascii() else clean(value)
+    return clean(value)
 
 
 def integer(value: Any) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.spelling import decimal
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def values_of(episode: Episode, measures: Measures) -> dict[str, float]:
                 f"{_where('measures', episode)}: {name!r} is {value!r}; a measure is a number from"
                 f" -{LARGEST:g} to {LARGEST:g}, or None where it does not apply"
             )
-        values[name] = number
+        values[clean(name)] = number
     return values
 
 
@@ -324,10 +325,12 @@ def labels_of(episode: Episode, labels: Labels) -> dict[str, tuple[str, ...]]:
             )
         # a set has another order in every process, so it gets one; a list keeps the author's
         distinct = tuple(
-            dict.fromkeys(sorted(values) if isinstance(label, (set, frozenset)) else values)
+            dict.fromkeys(
+                map(clean, sorted(values) if isinstance(label, (set, frozenset)) else values)
+            )
         )
         if distinct:
-            result[name] = distinct
+            result[clean(name)] = distinct
     return result
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ScenarioError
+from gem_ma.kernel.parsing.text import clean
 
 MOST_RETURNS = 8  # of agents or groups in a table; all are in summary.json
 KINDS = ("team", "role", "policy", "behaviour", "agents")  # of groups, in the order of a table
@@ -98,7 +99,7 @@ def _asked(kind: str, told: Any, episode: Episode, agent: str) -> str:
         raise ScenarioError(f"{where} raised {type(error).__name__}: {error}") from error
     if not isinstance(name, str):
         raise ScenarioError(f"{where} returned {type(name).__name__}; a text is wanted")
-    return name
+    return clean(name)
 
 
 def alike(returns: Mapping[str, float]) -> dict[str, Group]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -164,6 +165,21 @@ def test_what_is_shown_may_be_text_messages_images_or_a_tuple_of_these() -> None
     assert game.view("a")[3].content == ("look", image)
     game.send({"a": "mine"})
     assert game.view("a")[-1].role("a") == "assistant" and game.view("a")[-1].role("b") == "user"
+
+
+class Word(StrEnum):
+    """A text of a class of its own, as those of numpy are."""
+
+    A = "a"
+
+
+def test_texts_of_other_classes_are_plain_wherever_they_enter() -> None:
+    a: Any = Word.A
+    game = Game(steps(Tell({a: a}), Ask({a: Message((a,))}, legal=(a,)), Reward({a: 1}, why=a)))
+    game.send({"a": a})
+    told, asked, done = game.view("a")
+    entered = [told.content, asked.content[0], done.content, game.ledger[0].why]
+    assert [(type(text), text) for text in entered] == [(str, "a")] * 4
 
 
 def test_lone_surrogates_are_replaced_wherever_text_enters() -> None:

@@ -270,6 +270,14 @@ def test_numbers_of_numpy_are_written_as_plain_numbers() -> None:
     assert loaded.turns[0].replies[0].logprobs == (-0.5, -0.25)
 
 
+def test_texts_of_numpy_are_written_as_plain_texts() -> None:
+    word = pytest.importorskip("numpy").str_("a")
+    turn = replace(small().turns[0], agent=word, observed=(Message(word),))
+    given = small(turns=(turn,), ledger=(Entry(0, word, 1.0, word),), final={word: ()})
+    for schema in (1, 2):
+        assert load_episode(dump_episode(given, schema)) == given
+
+
 def test_an_image_is_written_as_its_digest_only() -> None:
     image = Image.of(b"\x89PNG secret bytes")
     line = dump_episode(small(final={"a": (Message(("look", image)),)}))

@@ -27,7 +27,14 @@ from gem_ma.kernel.types import (
     Turn,
     Usage,
 )
-from gem_ma.scores.groups import ONE_PLAY, Kinds, interval_text, verdict_of
+from gem_ma.scores.groups import (
+    ONE_PLAY,
+    Kinds,
+    interval_text,
+    labels_of,
+    values_of,
+    verdict_of,
+)
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.metrics import summarise
 from gem_ma.scores.rows import baseline_rows, table
@@ -404,6 +411,14 @@ def test_labels_without_a_notion_of_success_are_counted():
 def test_a_label_that_is_no_text_is_refused(given):
     with pytest.raises(ScenarioError, match="a label is text"):
         summarise([episode(0)], won, labels=lambda one: {"x": given})
+
+
+def test_names_and_labels_are_texts_that_can_be_written():
+    word = np.str_("a")
+    for given, name in ((word, "a"), ("\ud800", "?")):
+        assert labels_of(episode(0), lambda one, given=given: {given: {given}}) == {name: (name,)}
+        assert type(*labels_of(episode(0), lambda one, given=given: {"l": given})["l"]) is str
+        assert [*values_of(episode(0), lambda one, given=given: {given: 1})] == [name]
 
 
 def test_pass_k_has_an_interval_over_tasks_and_refuses_a_k_that_a_task_cannot_give():

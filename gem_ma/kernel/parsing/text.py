@@ -37,9 +37,10 @@ EMAIL_ADDRESS = r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"
 
 
 def clean(text: str) -> str:
-    """The text with lone surrogates replaced, so that it can be written as UTF-8."""
+    """The text as a plain `str` (no member of an enum, none of numpy), with lone surrogates
+    replaced, so that it can be written as UTF-8."""
     # `replace` turns each surrogate into a question mark, and the length stays
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return str.__str__(text) if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def joined_halves(pieces: Iterable[str]) -> str:
