@@ -39,6 +39,10 @@ def load_config(source: Source, overrides: Overrides = ()) -> Loaded:
     ConfigError with all faults, each with file and line.
     """
     if isinstance(source, Config):
+        try:
+            json.dumps(source.model_dump(), allow_nan=False, default=str)
+        except ValueError:  # a run folder has no word for it, and a resume would play without
+            raise ConfigError("a config holds finite numbers; an option of it is not one") from None
         # JSON is YAML, so the run folder can keep it as the text of a config
         text = json.dumps(source.model_dump(mode="json", exclude_defaults=True), indent=2) + "\n"
         source = Loaded(source, text, None)

@@ -237,11 +237,18 @@ def _listed(overrides: Overrides) -> list[str]:
                 f"overrides are a dict, or a list of texts as 'run.seed=1'; got {overrides!r:.80}"
             )
         return list(overrides)
+    return [f"{key}={_written(key, value)}" for key, value in overrides.items()]
+
+
+def _written(key: str, value: Any) -> str:
     try:
-        # JSON is YAML
-        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"overrides hold numbers, text, lists and dicts only: {error}") from None
+        # JSON is YAML; numbers and arrays of numpy give Python's
+        return json.dumps(value, allow_nan=False, default=lambda one: one.tolist())
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(
+            f"{key}: an override is a finite number, text, a list or a dict, and code is named by a"
+            f" text, as 'game.py:Bot'; got {value!r:.80}"
+        ) from None
 
 
 def _open(
@@ -251,7 +258,8 @@ def _open(
     a study."""
     if not isinstance(source, (str, os.PathLike)):  # a class of rules, or a dict
         raise ConfigError(
-            f"a config is a file, or the name of one or of a scenario; got {source!r:.80}"
+            "a config is a file, or the name of one or of a scenario, as 'game.py:Game'; got"
+            f" {source!r:.80}"
         )
     path, text, file = source_of(source, configs_first)
     if path is not None:

@@ -15,9 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gem_ma
+from gem_ma.config.settings import Config
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Reply, Usage
 from gem_ma.runs.playing import wait
@@ -90,8 +92,19 @@ def test_overrides_may_be_a_dict_and_the_number_of_plays_an_argument() -> None:
     typed = ["scenario.rounds=2", "agents.player_0=first_legal"]
     assert gem_ma.run("dilemma", typed, n=3).path == run.path
     assert gem_ma.run("dilemma", ["scenario.tasks=9"], n=4)["episodes"] == 4
-    with pytest.raises(ConfigError, match="overrides hold numbers, text, lists and dicts only"):
-        gem_ma.run("dilemma", {"scenario.rounds": Path("x")})
+    for value in (Path("x"), gem_ma.Scenario, float("inf"), float("nan"), {"a": {1, 2}}):
+        with pytest.raises(
+            ConfigError, match=r"^scenario\.rounds: an override is a finite number, .+; got "
+        ):
+            gem_ma.run("dilemma", {"scenario.rounds": value})
+    given = {"run.seed": np.int64(2), "scenario.tasks": np.arange(1)}
+    assert gem_ma.load_config("dilemma", given).overrides == (
+        "run.seed=2",
+        "scenario.tasks=[0]",
+    )
+    config = Config.model_validate({"scenario": {"id": "dilemma", "rounds": float("inf")}})
+    with pytest.raises(ConfigError, match="a config holds finite numbers"):
+        gem_ma.load_config(config)
     (cells,) = {gem_ma.open_run(path)["episodes"] for path in _played_cells(n=2)}
     assert cells == 2
 
