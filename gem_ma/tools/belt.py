@@ -97,7 +97,9 @@ class WithTools(Around):
         super().__init__(inner)
         self.equipment = dict(equipment)
         everything = [each for several in equipment.values() for each in several]
-        if any(each.reward for each in everything):
+        paid = [each for each in everything if each.reward]
+        self.paid_calls = {f"tool: {tool.name}" for each in paid for tool in each.tools}
+        if paid:
             self.pays_otherwise()
         # a call is a decision point more, for it and for the limits of the world
         calls = sum(max(0, each.uses) for each in everything)

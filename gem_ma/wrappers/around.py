@@ -23,7 +23,7 @@ FACTS = [
     if not name.startswith("_") and not callable(value) and not isinstance(value, property)
 ]
 # how the reasons of payments begin that the rules know nothing of
-ADDED = ("wrapper: ", "tool: ")
+ADDED = "wrapper: "
 # yields effects in place of one of the inner scenario's, and gives what that is answered
 Handler = Callable[[Effect], Generator[Any, Any, Any]]
 
@@ -123,7 +123,8 @@ class Around(Scenario):
 
     def as_ruled(self, episode: Episode) -> Episode:
         """The episode without what this layer added: what the inner scenario judges."""
-        return as_paid(episode)
+        # of the layer that gives tools to agents, where there is one
+        return as_paid(episode, getattr(self, "paid_calls", ()))
 
     def provenance(self) -> dict[str, Any]:
         return self.inner.provenance()
@@ -143,15 +144,16 @@ class Around(Scenario):
             self.baselines = {}  # returns of the rules; where there is a success they are shares
 
 
-def as_paid(episode: Episode) -> Episode:
-    """The episode with the ledger as the rules paid it."""
+def as_paid(episode: Episode, calls: Collection[str]) -> Episode:
+    """The episode with the ledger as the rules paid it; `calls`: why tools pay that are not the
+    rules' own."""
     if all(entry.original is None for entry in episode.ledger):
         return episode
     ledger = tuple(
         entry if entry.original is None else replace(entry, value=entry.original, original=None)
         for entry in episode.ledger
         # rules may pay 0 too, and ask how often
-        if entry.original != 0 or not entry.why.startswith(ADDED)
+        if entry.original != 0 or not (entry.why.startswith(ADDED) or entry.why in calls)
     )
     return replace(episode, ledger=ledger)
 

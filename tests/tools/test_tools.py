@@ -31,6 +31,7 @@ from gem_ma import (
 from gem_ma.config import load
 from gem_ma.config.document import write
 from gem_ma.kernel.errors import ConfigError, ScenarioError
+from gem_ma.registry import wrapped
 from gem_ma.runs.plans import scenario_of
 from gem_ma.scores.judge import Judge
 from gem_ma.testing import check_scenario
@@ -110,6 +111,29 @@ def test_a_result_is_shown_to_its_owner_who_is_asked_again() -> None:
     game.send({"a": "x"})
     assert game.over
     assert [entry.value for entry in game.ledger] == [1, 1]
+
+
+class Pays(Both):
+    """It pays nothing for a call of its own tool, and asks how often."""
+
+    def play(self, rng: Any, task: Any) -> Any:
+        yield from super().play(rng, task)
+        yield Reward({"a": 0}, why="tool: theirs")
+
+    def measures(self, episode: Any) -> dict[str, float]:
+        return dict.fromkeys((entry.why for entry in episode.ledger), 1.0)
+
+
+def test_what_rules_pay_for_their_own_tools_is_judged_behind_changed_rewards() -> None:
+    scenario = WithTools(wrapped(Pays(), [{"reward": {"scale": 2}}]), {"a": [Parrot(reward=1)]})
+    said: dict[str, Any] = {
+        "a": lambda seen, *_: call("one") if len(seen) < 2 else "x",
+        "b": lambda *_: "x",
+    }
+    plan = Plan(scenario, {"a": Seat("?"), "b": Seat("?")})
+    episode = asyncio.run(play(plan, behaviours=said))
+    assert [entry.why for entry in episode.ledger] == ["tool: parrot", "", "", "tool: theirs"]
+    assert [*scenario.measures(episode)] == ["", "tool: theirs"]
 
 
 def test_uses_are_counted_and_paid() -> None:
