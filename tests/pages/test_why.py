@@ -13,7 +13,7 @@ import pytest
 
 from gem_ma.cli.main import main
 from gem_ma.kernel.episode import Entry, Episode, Seat
-from gem_ma.kernel.types import Action, Message, Turn
+from gem_ma.kernel.types import Action, Malformed, Message, ToolCall, Turn
 from gem_ma.pages.live.site import Site
 from gem_ma.pages.static.explained import acts_of, read_explained, reasons, why_of
 from gem_ma.pages.static.notes import EXPLAINED, add_row
@@ -196,6 +196,15 @@ def test_what_was_found_of_an_attempt_is_not_told_of_the_next_one(run: Path) -> 
     assert "values" not in lost_of(run)[1]
     add_row(run / EXPLAINED, {**turns_row(), "acts": acts_of(talk(LOST, False))})
     assert lost_of(run)[1]["values"]
+    # acts without a word differ by what they call
+    calls = [
+        (),
+        (ToolCall("1", "f", {"n": 10**30}),),
+        (ToolCall("1", "g", {}),),
+        (Malformed("{", ""),),
+    ]
+    turns = [Turn(0, "a", (), None, (), Action("", call)) for call in calls]
+    assert len({acts_of(recorded({"a": Seat()}, (turn,), ())) for turn in turns}) == len(calls)
 
 
 def test_a_message_that_one_of_many_felt_is_told_of_that_one(run: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -142,8 +143,8 @@ class Reason(NamedTuple):
 
 def acts_of(episode: Episode) -> str:
     """What tells a play from another attempt at it: a digest of its acts."""
-    acts = [(turn.step, turn.agent, turn.action.text) for turn in episode.turns]
-    return line_digest(json.dumps(acts).encode())
+    acts = [(turn.step, turn.agent, turn.action) for turn in episode.turns]
+    return line_digest(json.dumps(acts, default=asdict).encode())
 
 
 def of_play(episode: Episode, rows: Iterable[Found]) -> list[Found]:
