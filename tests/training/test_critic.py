@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Sampling
 from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.critic import TableCritic
-from gem_ma.training.loop.updates import still_here
+from gem_ma.training.loop.updates import check_critics, still_here
 from gem_ma.training.train import run_training
 from tests.broken_runs import trained
 from tests.plays import played_all
@@ -158,7 +160,6 @@ def test_of_merged_sequences_none_begins_another_and_each_read_sees_what_it_saw(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_model_critic_fits_what_depends_on_the_view_and_leaves_the_policy_alone(
     torch_critic: Any,
 ) -> None:
@@ -286,6 +287,15 @@ def test_a_key_that_no_critic_reads_is_refused(overrides: tuple[str, ...], messa
     settings = config.load("kuhn_table", ["train.steps=1", "train.episodes=8", *overrides]).config
     with pytest.raises(ConfigError, match=message):
         run_training(settings, on_step=lambda *_: pytest.fail("it learned"))
+
+
+@pytest.mark.parametrize("where", ["critic", "per_policy.main.critic"])
+def test_a_key_for_all_may_be_another_critics_and_a_key_for_one_is_its_own(where: str) -> None:
+    words = ["train.estimator.name=gae", f"train.{where}.lr=0.1"]
+    settings = config.load("kuhn_table", words).config.train
+    critics: dict[str, Any] = {"main": TableCritic(), "other": SimpleNamespace(reads=("lr",))}
+    with nullcontext() if where == "critic" else pytest.raises(ConfigError, match=r"read step;"):
+        check_critics(settings, critics)
 
 
 def test_a_critic_of_a_table_takes_its_step() -> None:

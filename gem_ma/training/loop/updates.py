@@ -86,12 +86,15 @@ def check_anchored(settings: TrainSettings, learner: Learner) -> None:
 
 def check_critics(settings: TrainSettings, critics: Mapping[str, Critic]) -> None:
     """Raises ConfigError for a key of `train.critic` that no critic of this training reads."""
-    known = {key for critic in critics.values() for key in critic.reads}
-    for name in critics:
+    several = {key for critic in critics.values() for key in critic.reads}
+    for name, critic in critics.items():
+        own = settings.per_policy.get(name)
         for key in settings_of(settings, name).critic.model_dump(exclude_defaults=True):
+            # what is said of one policy alone, no other critic reads
+            known = {*critic.reads} if own is not None and key in own.critic else several
             if key not in known:
                 raise ConfigError(
-                    f"train.critic.{key}: does nothing, since critics of this training read"
+                    f"train.critic.{key}: does nothing, since its critics read"
                     f" {', '.join(sorted(known))}; remove it"
                 )
 
