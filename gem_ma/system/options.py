@@ -120,16 +120,15 @@ def signature(
 
 
 def is_factory(player: Callable[..., Any]) -> bool:
-    """Whether a callable makes behaviours, and is no plain `f(messages, legal, rng)`: a class, or
-    what takes `agent` first, or a `task` behind three others."""
+    """Whether a callable makes behaviours: a class, or what takes `agent` first, a `task`, or
+    anything (`*_, **__`). All others are plain, `f(messages, legal, rng)`."""
     if isinstance(player, type):
         return True
-    signature = inspect.signature(player)
-    try:
-        signature.bind("agent", "sample", "rng", task=None)
-    except TypeError:
-        return next(iter(signature.parameters), "") == "agent"
-    return True
+    parameters = inspect.signature(player).parameters
+    if "task" in parameters or next(iter(parameters), "") == "agent":
+        return True
+    kinds = {parameter.kind for parameter in parameters.values()}
+    return kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
 def _constructor(class_: Any) -> Any:

@@ -88,6 +88,8 @@ def test_a_plain_function_may_be_async_or_give_an_action_and_nothing_else() -> N
 
     assert act(waits, asked()) == Action("[bet]", (), "bet")
     assert act(lambda messages, legal, rng: Action("x"), asked()) == Action("x")
+    assert act(lambda messages, legal, rng, **_: legal[0], asked()) == Action("check", (), "check")
+    assert act(lambda *given: given[1][0], asked()) == Action("check", (), "check")
     with pytest.raises(ActionError, match="gives a str; got NoneType"):
         act(lambda messages, legal, rng: None, asked())
 
