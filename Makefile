@@ -62,8 +62,8 @@ test-model: .venv/dev.done models/smollm2  ## that model plays every scenario an
 	$(BIN)/python benchmarks/model_plays.py models/smollm2 --tasks 2
 	GEM_MA_PRETRAINED=models/smollm2 GEM_MA_PRETRAINED_STEPS=4 $(BIN)/python -m pytest -q tests/engines/test_pretrained.py -k false_stop
 
-test: .venv/dev.done sandbox  ## the suite, without the tests that have the mark `long`
-	$(SUITE) -m "not long and $(HERE)"
+test: .venv/dev.done sandbox  ## the suite, without the tests that have the mark `long` or `longest`
+	$(SUITE) -m "not long and not longest and $(HERE)"
 
 test-all: .venv/dev.done sandbox  ## the suite with these
 	$(SUITE) -m "$(HERE)$(if $(WITHOUT), and not $(WITHOUT))"

@@ -447,13 +447,12 @@ training on them. `--battery FILE` takes your own, `--seed N` other seeds.
 
 **SmolLM2-135M** below is bound to legal answers: `gem-ma bench transformers/models/smollm2
 --set max_tokens=16 --set dtype=auto --set constrain=legal --yes`, on a CPU, where the long talks of
-`service` and `rules` take 20 and 43 CPU minutes. Nine rows were also played by the
-same model after a training in both seats of the dilemma,
-where each was paid what both got: `gem-ma train configs/smollm2_dilemma.yaml --out runs/dilemma`,
-`gem-ma export runs/dilemma --to model --merged -o models/smollm2-dilemma`, and the command above of
-that model, with `--only` for each of them. It learned to cooperate with itself. Against a player
-that never gives back it goes on giving: in `exploited` it is paid less than before, and less than
-chance. In the other eight rows no difference is sure.
+`service` and `rules` take 20 and 43 CPU minutes. Nine rows were also played by the same model after
+a training in both seats of the dilemma, where each was paid what both got: `gem-ma train
+configs/smollm2_dilemma.yaml --out runs/dilemma`, `gem-ma export runs/dilemma --to model --merged -o
+models/smollm2-dilemma`, and the command above of that model, with `--only` for each. It learned to
+cooperate with itself. Against a player that never gives back it goes on giving: in `exploited` it
+is paid less than before, and less than chance. In the other eight rows no difference is sure.
 
 **What it does not say.** A row is one small world with scripted partners. A script is no person,
 and the oracle no bound: *exact* is, where there is one. A model that plays the same deterministic

@@ -182,14 +182,12 @@ def circles(drawn: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_no_modules_import_each_other_in_a_circle() -> None:
     sources = {module_of(file): (ROOT / file).read_text(encoding="utf-8") for file in files()}
     assert circles(arrows(sources)) == KNOWN_CIRCLES
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_room_stands_above_all_that_it_imports() -> None:
     # all at once: a test for each file would cost more than what it looks at
     found = {file: faults(file, (ROOT / file).read_text(encoding="utf-8")) for file in files()}

@@ -20,12 +20,7 @@ from gem_ma.scores.sides import (
     two_means,
     two_returns,
 )
-from gem_ma.scores.studies import (
-    cell_text,
-    difference_text,
-    seats_text,
-    standing_rows,
-)
+from gem_ma.scores.studies import cell_text, difference_text, seats_text, standing_rows
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")

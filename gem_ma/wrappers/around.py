@@ -123,7 +123,7 @@ class Around(Scenario):
 
     def as_ruled(self, episode: Episode) -> Episode:
         """The episode without what this layer added: what the inner scenario judges."""
-        # of the layer that gives tools to agents, where there is one
+        # asked of the inner layers too: one of them may give agents tools that pay
         return as_paid(episode, getattr(self, "paid_calls", ()))
 
     def provenance(self) -> dict[str, Any]:

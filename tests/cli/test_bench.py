@@ -98,7 +98,6 @@ def test_random_is_at_chance_and_the_oracle_at_its_reference(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_skill_that_is_planted_moves_its_row_alone(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,7 +108,6 @@ def test_a_skill_that_is_planted_moves_its_row_alone(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_rubbish_scores_low_and_failed_plays_are_counted(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,7 +188,6 @@ train: {policies: [main], steps: 1, episodes: 8, estimator: {name: reinforce}}
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_same_command_goes_on_where_it_stopped(
     battery: Path,
     tmp_path: Path,
@@ -223,7 +220,6 @@ def test_the_same_command_goes_on_where_it_stopped(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_scorecards_of_another_battery_are_not_compared(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -745,7 +745,6 @@ train train.policies train.warm_start train.warm_start.main.cast train.credit tr
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

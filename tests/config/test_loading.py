@@ -78,7 +78,6 @@ def requests(policy: str, count: int = 6) -> list[Request]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_architecture_is_sampled_learned_and_adapted(
     kind: str, byte_model: Path, tmp_path: Path

@@ -148,7 +148,6 @@ def self_play(model, path, **options):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_self_play_of_a_language_model_is_scored_with_its_average_and_resumes_with_it(
     tmp_path, thin_model
 ):
@@ -189,7 +188,6 @@ def test_many_information_sets_are_scored_as_one_by_one(thin_model):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_shipped_recipe_of_a_tiny_model_starts_card_aware_and_is_scored_exactly(thin_model):
     """A few updates of one seed; `make test-learning` asks five seeds for the whole of it."""
     short = (

@@ -368,7 +368,6 @@ def test_a_study_may_vary_one_world_or_all(tmp_path, called):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_one_table_learns_two_worlds_at_once_and_is_examined_in_a_third(tmp_path):
     text = MIXED.replace("steps: 4", "steps: 50").replace("lr: 1.0", "lr: 0.3")
     text = text.replace("table/softmax}", "table/softmax, optimizer: adam}")
@@ -420,7 +419,6 @@ def test_a_world_that_is_trained_on_may_be_examined_otherwise(tmp_path):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_run_with_further_exams_goes_on_and_can_be_repeated(tmp_path, called):
     exams = ["evaluate.scenarios=[tic_tac_toe]", "train.save_every=1"]
     out, again = str(tmp_path / "run"), str(tmp_path / "again")

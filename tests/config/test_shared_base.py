@@ -85,7 +85,6 @@ def calm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, l
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(
     calm: tuple[Path, list[bool]],
 ) -> None:
@@ -93,7 +92,6 @@ def test_every_pass_of_a_whole_run_is_under_a_lock_of_its_base(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_run_in_which_adapters_open_at_the_worst_instant_is_the_same_bit_for_bit(
     calm: tuple[Path, list[bool]], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,6 @@ class Salted(shapes.Haggle):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_fresh_processes_are_tried_for_ids_classes_and_instances():
     only_first = set(RULES) - {1}
     assert found(scenario=Salted, skip=only_first) == {1}

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.parametrize("name", IDS)
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_it_keeps_every_rule(name):
     # games without an end of their own are cut early: the whole length is `make test-learning`'s
     report = check_scenario(name, seeds=range(3), limits=gem_ma.Limits(max_steps=SHORT))

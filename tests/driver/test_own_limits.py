@@ -59,7 +59,6 @@ def test_the_views_truncate(make: Any) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_kit_passes_it_and_refuses_what_a_world_cannot_count() -> None:
     check_scenario(Corridor, seeds=range(3))
     for limits in (7, Limits(max_tokens=9), Limits(max_steps=0), Limits(max_steps=True)):

@@ -402,7 +402,6 @@ def test_a_foreign_page_begins_no_play(tmp_path: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_play_by_keys_in_the_browser(browser: Browser, tmp_path: Path, file: str) -> None:
     site = Site(tmp_path / "runs", scenario=file)
     with served(site) as port:

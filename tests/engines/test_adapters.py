@@ -114,7 +114,6 @@ def test_two_adapters_and_a_frozen_policy_have_the_memory_of_one_base_and_their_
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_fifty_snapshots_are_fifty_small_files_on_one_base_and_their_memory_is_given_back(
     kuhn_model: Path, tmp_path: Path
 ) -> None:

@@ -635,7 +635,6 @@ def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -352,7 +352,6 @@ def test_the_average_weighs_versions_by_their_number_and_by_own_reach():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     """Exact values, so no sampling noise: from -.125 to near the best response, 5/12."""
     from gem_ma.credit.estimators import rebn

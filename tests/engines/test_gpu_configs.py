@@ -48,7 +48,6 @@ def ran(*words: str) -> Any:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @each
 def test_it_runs_in_small_as_its_comment_says(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -66,7 +65,6 @@ def test_it_runs_in_small_as_its_comment_says(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @each
 def test_it_is_checked_as_it_stands_without_a_gpu(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,7 +49,6 @@ def steps(learners: list[TorchLearner], tables: dict[str, Any], count: int = 3) 
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_two_learners_on_one_base_learn_as_each_does_alone(thin_model: Path) -> None:
     both = [learner_of(thin_model, "a"), learner_of(thin_model, "b", rank=2)]
     frozen = Transformers(str(thin_model), policy="frozen", frozen=True)
@@ -182,7 +181,6 @@ def test_a_twin_learns_apart_and_its_weights_are_taken_back(thin_model: Path, lo
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touching_base_or_policy(
     thin_model: Path,
 ) -> None:
@@ -227,7 +225,6 @@ def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_its_models_are_adapters(
     tmp_path: Path, referential: Path
 ) -> None:
@@ -284,7 +281,6 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
     thin_model: Path, tmp_path: Path
 ) -> None:

@@ -239,7 +239,6 @@ def test_a_llama_with_a_head_of_its_own_is_written_sampled_and_learned(tmp_path:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None:
     heard = {}
     for players in ("noisy_kuhn", "random_legal"):
@@ -270,7 +269,6 @@ def test_a_warm_model_listens_where_its_demonstrators_do(tmp_path: Path) -> None
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_tokenizer_of_transcripts_knows_what_its_demonstrators_say(tmp_path: Path) -> None:
     from gem_ma.training.learner.positions import make_warm_model
 

@@ -372,7 +372,6 @@ def test_the_second_way_keeps_to_the_memory_of_a_pass(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_cache_of_the_same_weights_may_be_used_again(byte_model: Path) -> None:
     """A publish that changes nothing meets what was kept, which rounds otherwise than afresh."""
     engine, learner = opened(byte_model, "bfloat16", False)

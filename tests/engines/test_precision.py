@@ -99,7 +99,6 @@ def test_gradients_of_many_passes_are_added_in_float32(thin_model: Path) -> None
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_resumed_learner_in_bfloat16_ends_bit_equal(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: range) -> None:
         for number in numbers:
@@ -139,7 +138,6 @@ def test_float16_is_refused_with_a_way_out(thin_model: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_learning_in_bfloat16_is_as_good_as_in_float32(thin_model: Path) -> None:
     """A one-step task: bet with K, check with J. Cloned on noise first, then learned by its
     reward."""

@@ -121,7 +121,6 @@ def gap(learner: Any, replies: list[Reply]) -> float:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_conversations_stay_and_a_server_that_goes_moves_its_own_alone(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -217,7 +216,6 @@ def test_a_request_that_is_wrong_is_refused_once(servers: list[FakeVllm], model:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_all_weights_come_to_every_server_under_a_name(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -238,7 +236,6 @@ def test_all_weights_come_to_every_server_under_a_name(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_no_reply_of_a_restarted_server_is_used_before_it_has_the_weights_again(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -270,7 +267,6 @@ def test_a_single_server_is_looked_after_as_well(servers: list[FakeVllm], model:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_server_that_keeps_its_old_weights_is_set_aside_whichever_it_is(
     servers: list[FakeVllm], model: Path, wrong: int, caplog: pytest.LogCaptureFixture
@@ -301,7 +297,6 @@ def test_where_all_keep_their_old_weights_nothing_is_published(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -319,7 +314,6 @@ def test_a_server_that_was_away_at_a_publish_gets_those_weights_when_it_comes(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers, model)
     learner = learner_of(engine)
@@ -334,7 +328,6 @@ def test_a_checkpoint_puts_all_weights_back(servers: list[FakeVllm], model: Path
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("one", [True, False])
 def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned(
     kuhn_model: Path, one: bool
@@ -468,7 +461,6 @@ def test_one_server_under_two_addresses_is_refused_before_it_is_published_to(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("where", ["_pause", "_collective_rpc"])
 def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
     servers: list[FakeVllm], model: Path, where: str
@@ -486,7 +478,6 @@ def test_a_server_that_hangs_in_a_publish_is_set_aside_and_comes_back(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("after", ["_collective_rpc", "_update_weight_version", "_resume"])
 def test_a_server_that_restarts_in_a_publish_costs_no_reply(
     servers: list[FakeVllm], model: Path, after: str

@@ -507,7 +507,6 @@ evaluate: {{{{episodes: 8}}}}
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_training_resumes_plays_its_model_and_shows_no_key(
     served, tmp_path, monkeypatch, capsys
 ) -> None:

@@ -136,7 +136,6 @@ def played(replies: Sequence[Reply]) -> Any:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: Path) -> None:
     engine = opened(caller)
     replies = engine.sample_batch([request(seed) for seed in range(100)])
@@ -155,7 +154,6 @@ def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: P
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_every_token_is_as_probable_as_the_learner_says(caller: Path, temperature: float) -> None:
     engine = opened(caller)
@@ -183,7 +181,6 @@ def test_every_token_is_as_probable_as_the_learner_says(caller: Path, temperatur
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_same_seed_says_the_same_alone_and_in_a_batch(caller: Path) -> None:
     engine = opened(caller)
     batch = engine.sample_batch([request(1), request(2, ()), request(3), request(4, (LOOK,))])
@@ -216,7 +213,6 @@ def test_free_text_is_free(caller: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     engine = opened(caller)
     learner = TorchLearner(engine, Sampling())

@@ -126,7 +126,6 @@ def since(server: FakeVllm, count: int) -> list[str]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -149,7 +148,6 @@ def test_all_servers_take_part_in_one_transfer_and_hold_the_weights(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("path", ["/pause", "/update_weights", ROUND[-1]])
 def test_one_that_fails_in_the_middle_is_set_aside_and_comes_back_with_the_next_publish(
     servers: list[FakeVllm], model: Path, path: str
@@ -250,7 +248,6 @@ def test_what_vllm_raises_is_one_line(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_restarted_server_waits_for_the_next_publish(
     servers: list[FakeVllm], model: Path
 ) -> None:

@@ -88,7 +88,6 @@ CASTS = {"kuhn_poker": ("player_0", "player_1"), "referential": ("speaker", "lis
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_episodes_are_played_by_a_model_behind_the_library_s_server(
     served: str, byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,7 +210,6 @@ def test_images_are_held_as_long_as_rows_are(eye: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
     for options in ({}, {"lora": {"rank": 2}}):
         learner = learner_of(eye, **options)
@@ -225,7 +224,6 @@ def test_a_critic_sees_what_the_policy_saw(eye: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_clone_of_what_is_shown_listens(eye: Path) -> None:
     """An answer that depends on the picture alone is learned from demonstrations."""
     learner = learner_of(eye)

@@ -41,7 +41,6 @@ def run(path: Path, kills: int) -> dict[str, int]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_run_killed_fifty_times_ends_like_one_that_was_never_killed(tmp_path: Path) -> None:
     seen = run(tmp_path / "killed", KILLS)
     assert run(tmp_path / "whole", 0)["killed"] == 0

@@ -67,7 +67,6 @@ def contents(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_training_killed_at_any_instant_ends_with_the_bytes_of_one_that_never_was(
     tmp_path: Path, kuhn_model: Path
 ) -> None:

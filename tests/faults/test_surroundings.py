@@ -72,7 +72,6 @@ def shell(line: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_working_folder_that_is_gone_costs_only_what_needs_it(tmp_path: Path) -> None:
     done = shell("mkdir gone; cd gone; rmdir ../gone; gem-ma list engines --json", tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)
@@ -225,7 +224,6 @@ def test_every_setting_of_the_demo_has_folders_of_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_demo_that_is_stopped_takes_its_trainings_with_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gem_ma", "demo", "--tasks", "2", "--quiet"]
     started = subprocess.Popen(

@@ -13,7 +13,6 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "one_file.py"
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_method_in_one_file_learns(seed: int) -> None:
     command = [sys.executable, str(EXAMPLE), "--steps", "100", "--seed", str(seed)]
@@ -25,7 +24,6 @@ def test_the_method_in_one_file_learns(seed: int) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_ppo_in_the_manner_of_cleanrl_learns_on_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs the train extra")
     torch.set_num_threads(1)

@@ -214,7 +214,6 @@ def files() -> list[str]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_no_file_is_opened_beside_the_room() -> None:
     found = {
         file: set(openers((ROOT / file).read_text("utf-8")))

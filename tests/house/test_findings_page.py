@@ -26,7 +26,6 @@ def test_the_page_and_the_picture_are_made_of_what_is_kept(name: str) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_table_of_a_study_learns_anew_to_the_digit() -> None:
     kept = json.loads((studies.KEPT / "sizes.json").read_text("utf-8"))
     arms = {(row["world"], row["arm"]): row["solved"] for row in kept["arms"]}

@@ -187,7 +187,6 @@ def test_every_play_has_a_new_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("agents", [["one"], ["buyer", "seller"], ["a", "b", "c"]])
 def test_a_new_scenario_keeps_the_rules_and_is_learned(
     agents: list[str], capsys: pytest.CaptureFixture[str]

@@ -153,7 +153,6 @@ def patterns(name: str, value: Any, depth: int) -> Iterator[tuple[str, re.Patter
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("part", range(2))  # each process imports all modules for it
 def test_every_expression_of_the_code_is_linear(part: int) -> None:
     found = sorted(

@@ -36,7 +36,6 @@ async def shown_by(cells: list[str]) -> list[Any]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_every_cell_runs_and_shows_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_wheel_holds_exactly_the_tracked_files(built: Path) -> None:
     (wheel,) = (built / "dist").glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -54,7 +53,6 @@ def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_an_installed_wheel_finds_scenarios_agents_and_configs_from_anywhere(
     built: Path, tmp_path: Path
 ) -> None:

@@ -635,7 +635,6 @@ VALUES = st.recursive(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.from_regex(r"arg_[a-z]{1,5}", fullmatch=True), VALUES, max_size=4))
 def test_what_a_family_writes_is_read_back(arguments: dict[str, Any]) -> None:

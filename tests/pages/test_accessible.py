@@ -103,7 +103,6 @@ def test_the_static_pages(browser: Browser, home: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_every_page_that_a_link_of_the_viewer_leads_to(browser: Browser, home: Path) -> None:
     site = Site(home / "runs")
     begun = {"scenario": "tic_tac_toe", "agent": "x", "seed": "1", "who": {}}

@@ -156,7 +156,6 @@ def test_a_table_tells_its_tokens_and_how_it_sampled(tmp_path: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_one_click_shows_a_request_of_many_messages_that_the_page_did_not_hold(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,6 @@ def whole(browser: Browser, looked: list[dict[str, Any]], site: str) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_static_report(browser: Browser, runs: Path, tmp_path: Path) -> None:
     run = runs / folder_name(PAYLOADS[1])
     page = write_report(run, tmp_path / "report.html")
@@ -172,7 +171,6 @@ def test_the_static_report(browser: Browser, runs: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_pages_of_the_viewer(browser: Browser, runs: Path, site: str) -> None:
     browser.visit(site)
     first = browser.run(LOOK)
@@ -377,7 +375,6 @@ def test_the_policy_of_a_page_stops_what_a_text_may_not_do(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_what_is_no_page_may_do_nothing(site: str) -> None:
     from urllib.error import HTTPError
     from urllib.request import urlopen

@@ -391,7 +391,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_table_filters_sorts_and_leads_to_a_play(browser: Browser, site: str) -> None:
     fields = {"run": "hasty", "where": "verdict=lost turns>4", "sort": "-turns", "column": "turns"}
     browser.visit(f"{site}plays?{urlencode(fields)}")

@@ -330,7 +330,6 @@ def test_who_may_ask(port: int, method: str, headers: dict[str, str], status: in
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_pages_work_in_a_browser_and_show_texts_as_texts(
     browser: Browser, port: int, runs: Path
 ) -> None:

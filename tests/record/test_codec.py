@@ -153,7 +153,6 @@ def small(**changes: object) -> Episode:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(EPISODES, st.sampled_from([1, 2]))
 def test_an_episode_comes_back_equal_and_its_line_is_stable(episode: Episode, schema: int) -> None:

@@ -23,7 +23,6 @@ def learned(name: str, *overrides: str) -> dict:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_what_the_gradients_say_is_what_is_learned():
     for name, mean in (("turn_grpo", 0.8), ("rebn", 0.8), ("at_grpo", 0.0)):
         after = learned(
@@ -40,7 +39,6 @@ def test_what_the_gradients_say_is_what_is_learned():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_constant_paid_on_top_changes_nothing_that_is_centred_per_agent():
     short = ("train.steps=8", "train.episodes=64", "evaluate.episodes=8")
     exact = {}

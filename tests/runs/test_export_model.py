@@ -73,7 +73,6 @@ def own(folder: Path) -> Any:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_plain_transformers_and_peft_compute_what_the_policy_of_the_run_does(
     run: Path, thin_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,6 @@ def test_a_study_of_such_a_name_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_from_the_list_to_a_flip_of_such_runs_in_a_browser(browser: Browser, odd: Path) -> None:
     names = [os.fsdecode(name) for name in (ODD[0], ODD[2], ODD[4])]
     with served(Site(odd)) as port:

@@ -73,7 +73,6 @@ def test_a_difference_below_zero_is_a_number():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_rules_hold_and_options_are_checked():
     assert 9 in check_scenario("arithmetic", seeds=range(4)).passed
 

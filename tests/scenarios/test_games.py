@@ -330,7 +330,6 @@ def test_many_words_get_room():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_table_learns_the_shortest_way():
     """Half of `configs/hanoi_table.yaml`; random moves get there in one play of ten."""
     short = ["train.steps=15", "evaluate.episodes=128", "run.baselines=false"]

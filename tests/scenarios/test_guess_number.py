@@ -82,7 +82,6 @@ def success(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_players_find_the_number_as_often_as_the_baselines_say():
     assert success("number_guesser")[0] == pytest.approx(1 - 0.9**4, abs=0.03)
     assert success("number_guesser_without_repeats")[0] == pytest.approx(0.4, abs=0.03)
@@ -121,7 +120,6 @@ def test_a_word_level_model_of_the_scenario_says_every_number_in_one_or_two_ids(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_table_learns_to_use_the_hints():
     """One seed of a minute's recipe, cut short: no player that is deaf to the hints is better
     than .40."""
@@ -143,7 +141,6 @@ def test_a_table_learns_to_use_the_hints():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_recipe_of_the_tiny_model_starts_and_learns_what_it_names(tmp_path):
     """The bars over five seeds are in `make test-learning`."""
     pytest.importorskip("torch", reason="needs the train extra")

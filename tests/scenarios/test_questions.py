@@ -66,7 +66,6 @@ def paid(asked: Item, text: str) -> float:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_gold_gets_one_and_junk_nothing_whatever_the_grader() -> None:
     assert {grader for _, grader in CASES} == set(GRADERS)
     for name, grader in CASES:

@@ -82,7 +82,6 @@ def test_answers_are_balanced_so_that_none_pays_without_looking(question):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_rules_hold_and_options_are_checked():
     assert 9 in check_scenario("shapes", seeds=range(4)).passed
     for options in (

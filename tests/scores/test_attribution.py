@@ -35,7 +35,6 @@ from tests.scores.exact_values import (
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("given", ["state", "view"])
 @pytest.mark.parametrize(
     ("world", "plays"),
@@ -211,7 +210,6 @@ def test_silence_is_forced_and_those_who_act_beside_it_keep_what_they_did() -> N
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_turn_is_compared_by_its_own_act_alone() -> None:
     said = set()
     for seed in range(8):

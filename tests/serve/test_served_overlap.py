@@ -80,7 +80,6 @@ def gaps(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("overlap", [1, 2])
 @pytest.mark.parametrize("restarted", [False, True])
 def test_every_reply_is_of_the_weights_of_its_version(

@@ -222,7 +222,6 @@ def test_the_oracle_solves_every_task_and_writes_only_after_a_yes() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_careful_assistant_solves_at_least_97_percent_and_writes_only_after_a_yes() -> None:
     episodes = [run("retail_scripted", index, "val") for index in range(200)]
     assert sum(SHOP.success(episode) is True for episode in episodes) >= 194
@@ -248,7 +247,6 @@ def test_assistants_that_serve_nobody_earn_nothing_but_the_due_refusals(assistan
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_published_baselines_are_what_the_baselines_earn() -> None:
     assert len(SHOP.baselines) == 4
     for name, score in SHOP.baselines.items():

@@ -236,7 +236,6 @@ def test_a_write_names_the_variant_of_these_options():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_expert_is_right_always_and_who_never_looks_in_a_third_of_the_talks():
     episodes = played("one_order_clerk")
     assert all(SHOP.success(episode) for episode in episodes)
@@ -286,7 +285,6 @@ def test_options_that_make_no_talk_are_refused():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_both_seats_are_cloned_only_the_named_one_learns_and_baselines_stand_beside(
     tmp_path, capsys
 ):

@@ -308,7 +308,6 @@ def test_a_play_without_a_task_is_one_of_the_first_training_task() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_conformance_kit_finds_nothing() -> None:
     scenario = Retail(data="own", max_actions=6, max_user_actions=5)
     scenario.id = "retail"
@@ -579,7 +578,6 @@ def test_changes_are_empty_at_the_start_and_after_a_change_and_back() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @needs_tau
 @pytest.mark.parametrize(("split", "count", "idle"), [("dev", 20, 1), ("test", 115, 7)])
 def test_the_oracle_solves_every_benchmark_task_and_doing_nothing_earns_the_known_number(

@@ -474,7 +474,6 @@ JSON = st.recursive(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_random_calls_never_raise_and_a_refused_call_changes_nothing(data: st.DataObject) -> None:

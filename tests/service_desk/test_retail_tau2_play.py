@@ -459,7 +459,6 @@ def talked_nothing(scenario: Retail, task: Task) -> Game:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_conformance_kit_finds_nothing(tmp_path: Path) -> None:
     row = tau2_row("0", [FIND, CANCEL], communicate_info=["30.3"])
     check_scenario(desk(tmp_path, row, max_actions=6, max_user_actions=6))

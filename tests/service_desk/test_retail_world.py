@@ -153,7 +153,6 @@ def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_task_that_its_world_does_not_hold_gets_a_world_of_its_own() -> None:
     for split in ("val", "shift"):
         shop = OwnWorld(knobs={"intents": ["gift_balance"], "requests": 1})
@@ -440,7 +439,6 @@ def _repeated(tables: Any) -> int:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_filter_of_intents_leaves_only_these() -> None:
     for names in (
         ["cancel"],

@@ -112,7 +112,6 @@ def write_at(acts: Acts) -> int:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("assistant", ["retail_oracle", "retail_scripted"])
 def test_a_clean_run_breaks_no_rule_on_three_hundred_tasks(assistant: str) -> None:
     for index in range(300):

@@ -139,7 +139,6 @@ def test_a_message_next_to_a_write_is_no_rival_and_wishes_leave_room() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_reading_costs_no_more_than_its_length() -> None:
     for run in (
         "1",

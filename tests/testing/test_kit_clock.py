@@ -91,7 +91,6 @@ class Dear(Scenario):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_kit_ends_when_its_time_is_up_and_says_what_it_did_not_test() -> None:
     report = check_scenario(Dear(), seeds=range(3), cpu_s=0.05)
     begun = Dear.plays

@@ -194,7 +194,6 @@ def test_teams_that_do_not_add_up_are_found(kind):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_leak_is_found_in_every_seeding():
     """Not by luck: with other deals too."""
     scenario = Wolves()
@@ -237,7 +236,6 @@ class Reasons(Scenario):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_what_only_a_reason_shows_is_not_asked_of_environments():
     skipped = tuple(rule for rule in RULES if rule not in (1, 9))
     check_scenario(Reasons(), skip=skipped)

@@ -106,7 +106,6 @@ class Levers(Scenario):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("place", ["reward", "off"])
 def test_in_the_reward_it_is_learned_to_the_optimum_that_theory_names(place):
     """max E[r] - b KL(p || uniform) is p ~ exp(r / b); without it the best lever alone is left."""
@@ -143,7 +142,6 @@ WORDS = ("kl=0.1", "kl_in=reward")
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "lora"])
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):
     words = [f"train.loss.{word}" for word in WORDS]

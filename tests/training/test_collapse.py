@@ -280,7 +280,6 @@ class Blind(Table):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_path):
     settings, notes = kuhn("train.steps=40", "evaluate.every=20"), []
     summary = trained(
@@ -431,7 +430,6 @@ def test_the_return_that_is_judged_is_the_policys_own_where_players_change_seats
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tmp_path):
     notes: list[str] = []
     settings = kuhn(
@@ -451,7 +449,6 @@ def test_a_model_that_was_cloned_deaf_is_told_so_before_it_learns(kuhn_model, tm
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_healthy_run_is_silent(tmp_path):
     notes: list[str] = []
     summary = trained(
@@ -471,7 +468,6 @@ def test_a_healthy_run_is_silent(tmp_path):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_decision_entropy_of_a_table_is_near_the_exact_one(tmp_path):
     trained(tmp_path / "run", kuhn("train.steps=8", "train.episodes=256"))
     for line in read_metrics(tmp_path / "run"):

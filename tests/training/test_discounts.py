@@ -455,7 +455,6 @@ def test_teams_that_share_are_there_and_share(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_wolves_share_and_villagers_share(tmp_path: Path) -> None:
     words = [
         "train",

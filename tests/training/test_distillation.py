@@ -63,7 +63,6 @@ def hanoi(master: Path, *words: str) -> Config:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("how", [LOSS, "train.loss={kl: 1, kl_form: k2, reference: teacher}"])
 def test_a_student_comes_to_the_play_of_its_teacher(how: str, master: Path) -> None:
     """One play in ten gets there by chance; a teacher speaks to every token of the others too."""
@@ -93,7 +92,6 @@ def test_in_the_reward_a_teacher_is_followed_too(master: Path) -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> None:
     settings = hanoi(master, LOSS, "train.overlap=2")
 
@@ -253,7 +251,6 @@ def parts_played(parts: Any) -> Any:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: Path) -> None:
     words = ("train.lr=0.003", "train.steps=6", "train.episodes=32")
     away = []
@@ -269,7 +266,6 @@ def test_a_language_model_comes_nearer_to_its_teacher(kuhn_model: Path, other: P
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_base_of_an_adapter_teaches_it_while_the_next_steps_are_played(
     kuhn_model: Path,
 ) -> None:

@@ -359,7 +359,6 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     def kill(step, metrics):

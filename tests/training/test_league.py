@@ -120,7 +120,6 @@ def test_the_record_says_who_sat_where_and_each_policy_learns_from_both_seats(tw
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_one_shared_policy_learns_both_roles_of_a_team():
     """What it is asked tells it its role: a speaker's and a listener's views are rows of one
     table."""
@@ -539,7 +538,6 @@ def test_a_seat_that_does_not_learn_in_a_world_has_no_snapshots(tmp_path):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
     summary = run_training(
         two(
@@ -567,7 +565,6 @@ def test_an_exploiter_of_a_frozen_policy_comes_near_the_best_reply(two):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("at", [1, 4])  # while one checkpoint is there, and after others
 def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
     collapsing = (
@@ -615,7 +612,6 @@ def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
     settings = config.load(
         "kuhn_table",

@@ -333,7 +333,6 @@ def test_a_sampler_that_disagrees_is_not_published(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_resumed_learner_ends_bit_equal_to_one_that_was_never_stopped(thin_model: Path) -> None:
     def steps(learner: TorchLearner, numbers: Sequence[int]) -> list[dict[str, float]]:
         result = []
@@ -486,7 +485,6 @@ def clone(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_cloned_policy_depends_on_what_it_observes(thin_model: Path) -> None:
     wanted = {"J": 0.15, "Q": 0.5, "K": 0.85}
     learner, metrics = clone(thin_model, wanted)
@@ -510,7 +508,6 @@ def test_cloning_twice_from_the_same_seed_gives_the_same_weights(thin_model: Pat
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(
     thin_model: Path,
 ) -> None:

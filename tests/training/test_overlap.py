@@ -222,7 +222,6 @@ def of_models(model: Path, *overrides: str) -> Config:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(
     tmp_path, model, ahead
@@ -244,7 +243,6 @@ def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, model):
     """The first step has nothing ahead, so it is the step of a run without overlap."""
     lines = {}
@@ -491,7 +489,6 @@ def test_what_older_weights_sampled_is_weighed_unless_the_config_says_otherwise(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_one_policy_may_weigh_otherwise_and_a_check_says_what_is_weighed(capsys):
     from gem_ma.cli.main import main
 

@@ -227,7 +227,6 @@ BOTH = (
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_both_agents_of_a_play_learn_by_pairs() -> None:
     """The same run without learning stays at .19: half of the words drawn at random."""
     told: list[Any] = []
@@ -243,7 +242,6 @@ def test_both_agents_of_a_play_learn_by_pairs() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["table", "lora"])
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_model: Path) -> None:
     words = ["train.loss={surrogate: dpo}", "train.steps=4", "train.save_every=1"]

@@ -97,7 +97,6 @@ LORA = (
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -139,7 +138,6 @@ def test_what_has_no_idle_starts_is_refused_in_one_line(words, line):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_with_refill_the_same_number_of_updates_learns_more():
     words = (
         "train.estimator.name=dr_grpo",

@@ -210,7 +210,6 @@ def test_steps_that_are_played_ahead_have_the_weights_of_their_time(tmp_path: Pa
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_language_model_in_the_workers_rounds_as_in_one_process(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from gem_ma.engines.local.tiny import make_model

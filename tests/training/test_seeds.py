@@ -300,7 +300,6 @@ def train(*words: object) -> dict[str, Any]:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "lora", [(), (LORA, LORA.replace("speaker", "listener"))], ids=["full", "lora"]
 )
@@ -314,7 +313,6 @@ def test_a_broken_run_of_drawn_models_ends_as_a_whole_one(
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on_as_it_is(
     models: dict[int, Path], tmp_path: Path
 ) -> None:

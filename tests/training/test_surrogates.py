@@ -105,7 +105,6 @@ def test_the_divergence_has_one_formula() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.usefixtures("surrogates")
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
 def test_a_loss_of_one_function_trains_a_table_and_a_language_model(

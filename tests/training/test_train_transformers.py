@@ -47,7 +47,6 @@ def settings_of(model: Path, *overrides: str) -> Config:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp_path, model):
     settings = settings_of(model, *SMALL, *WARM)
 
@@ -64,7 +63,6 @@ def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a_frozen_policy_too(
     tmp_path,
 ):
@@ -97,14 +95,12 @@ def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model):
     summary = run_training(settings_of(model, *SMALL, *WARM, "train.policies=[listener]"))
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_self_play_of_a_language_model_is_scored_exactly(tmp_path):
     from gem_ma.engines.local.tiny import make_model
 

@@ -146,7 +146,6 @@ def test_a_record_holds_it_and_others_stay_as_they_were() -> None:
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_the_kit_takes_it_and_views_show_it() -> None:
     assert 12 in check_scenario(Pairs, seeds=range(2), skip={13}).passed
     parallel = our_parallel_env(Pairs())

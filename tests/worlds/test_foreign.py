@@ -193,7 +193,6 @@ def test_a_long_list_of_moves_is_shown_as_a_pattern_and_still_read():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("scenario", [Dice, Board])
 def test_a_foreign_game_keeps_the_rules_of_the_kit(scenario):
     # the suites of views play hundreds of times, and know nothing of adapters

@@ -135,6 +135,5 @@ def test_what_it_does_not_have_is_one_line(name: str, options: dict, fault: str)
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_it_keeps_the_rules_of_the_kit() -> None:
     check_scenario(make("textworld:tw-corridor", level=1), seeds=range(3), skip=(9, 12, 13))

@@ -567,7 +567,6 @@ def test_what_does_not_fit_is_refused_in_one_line(inner: str, options: Any, told
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("inner", "wrapper"),
     [
@@ -585,7 +584,6 @@ def test_the_kit_finds_nothing(inner: Any, wrapper: Any) -> None:
 
 # drawn in each play, or fixed by the task
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["guess_number", "arithmetic", "questions"])
 def test_the_secret_of_a_teacher_is_tested_and_a_leak_is_found(name: str) -> None:
     report = check_scenario(make(name, wrappers=[{"teamwork": "teach"}]), seeds=range(4))

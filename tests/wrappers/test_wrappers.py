@@ -346,7 +346,6 @@ STACK = (
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["kuhn_poker", "referential", "guess_number", "tic_tac_toe"])
 def test_a_stack_of_wrappers_keeps_all_rules(name: str) -> None:
     scenario = make(name, wrappers=STACK)

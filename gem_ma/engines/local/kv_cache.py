@@ -10,11 +10,11 @@ tokens, D their width.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 # on a CPU at most, or a sixteenth of its memory; an accelerator keeps an eighth of its own
@@ -161,7 +161,7 @@ def _common(mine: tuple[int, ...], ids: Sequence[int], start: int, end: int) -> 
 SPARE = 64  # columns of room behind the tokens of a running batch
 
 
-@cache
+@functools.cache
 def _growing_layer() -> Any:
     from transformers.cache_utils import DynamicLayer
 

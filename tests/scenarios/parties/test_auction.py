@@ -149,7 +149,6 @@ def test_options_are_checked(options, named):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{"agents": 8, "rounds": 2}, {"agents": 4, "form": "ascending"}]
 )

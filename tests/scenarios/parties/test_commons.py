@@ -83,7 +83,6 @@ def test_equality_is_one_less_gini():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_an_unknown_end_comes_after_twelve_months_in_the_mean():
     scenario = make("commons", agents=2)
     months = []
@@ -158,7 +157,6 @@ def test_options_are_checked(options, named):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     # where much grows again, random players see more than one month

@@ -140,7 +140,6 @@ def test_options_out_of_range_are_refused(name, options):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"),
     [

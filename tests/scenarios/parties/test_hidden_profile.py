@@ -82,7 +82,6 @@ def test_the_chance_of_own_facts_is_what_enumeration_gives(shape):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"hidden": 0.5}, {"choices": 2, "unshared": 4}])
 def test_ten_thousand_plays_of_own_facts_come_out_as_computed(options):
     scenario = make("hidden_profile", talk="none", **options)
@@ -118,7 +117,6 @@ def interval(scenario, episodes):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "hidden, order",
     [
@@ -136,7 +134,6 @@ def test_who_says_what_others_do_not_know_is_right_most_often(hidden, order):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_what_all_know_is_said_more_often_by_chance():
     """Of nine things that each may say, each in three rounds: an unshared fact is one member's."""
     scenario, episodes = played("random_legal", 1500)
@@ -262,7 +259,6 @@ def test_options_are_checked(options, said):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

@@ -86,7 +86,6 @@ def shares(trader, plays, **options):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options, plays, expected, within",
     [({}, 10_000, 0.88, 0.02), ({"institution": "continuous"}, 1_000, 0.958, 0.01)],
@@ -140,7 +139,6 @@ def test_options_are_checked(options, named):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"institution": "continuous", "quotes": 30}])
 def test_the_kit_finds_nothing_and_tests_secrecy(options):
     report = check_scenario(make("market", **options))

@@ -246,7 +246,6 @@ def test_no_equilibrium_is_asked_of_what_is_too_large():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

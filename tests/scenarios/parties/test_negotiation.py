@@ -137,7 +137,6 @@ def test_options_are_checked(options, said):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{}, {"parties": 6, "talk": "signals", "rounds": 3}, {"parties": 3, "talk": "free"}]
 )

@@ -196,7 +196,6 @@ def test_options_are_checked(options, said):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

@@ -52,7 +52,6 @@ def test_bids_and_revenue_on_the_grid():
 
 
 @pytest.mark.longest
-@pytest.mark.long
 def test_revenue_on_a_fine_grid():
     first, second, limit = table("auction", "bidders | 2 | 3 | 4 | 8")
     for place, bidders in enumerate((2, 3, 4, 8), 1):

@@ -28,7 +28,6 @@ def test_the_tables_that_cost_little_are_what_is_printed(world):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("world", sorted({*ROWS} - {"bargain", "public_goods", "hanabi"}))
 def test_the_others_too(world):
     assert list(table(world)) == ["\n".join(printed(world)[:2]), *printed(world)[2:]]

@@ -85,7 +85,6 @@ def test_the_strong_one_needs_the_fewest_turns_exactly(count):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("talk, choices", [("none", 16), ("signals", 16 + 11)])
 def test_ten_thousand_plays_at_random_come_out_as_computed(talk, choices):
     scenario = make("twenty_questions", talk=talk)
@@ -371,7 +370,6 @@ def test_options_are_checked(options, said):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

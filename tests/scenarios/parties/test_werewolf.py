@@ -55,7 +55,6 @@ def test_the_chance_of_the_village_is_exact(players, wolves, first, chance):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize("players, wolves, first, chance", TABLE)
 def test_random_plays_come_out_as_computed(players, wolves, first, chance):
     scenario = make("werewolf", players=players, wolves=wolves, seer=0, first=first)
@@ -146,7 +145,6 @@ def test_options_are_checked(options, said):
 
 
 @pytest.mark.longest
-@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
