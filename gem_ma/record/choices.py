@@ -10,7 +10,6 @@ that turn, without the strings at the places `dropped`, and then with each `[pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 # strings that are worth a reference; shorter lists stay where a reader looks for them
@@ -49,16 +48,6 @@ def thin(turns: Turns) -> None:
         if change is not None:
             turn["legal"] = []
             turn["legal_of"] = list(change)
-
-
-def mark(legal: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """What stands for these strings where they are only compared: themselves where they are few,
-    or else their digest."""
-    if legal is None or len(legal) < LEAST:
-        return legal
-    # with lengths: ("ab", "c") is another choice than ("a", "bc")
-    parts = "".join(f"{len(choice)}:{choice}" for choice in legal)
-    return (f"sha256:{sha256(parts.encode('utf-8', 'surrogatepass')).hexdigest()}",)
 
 
 def _change(old: Legal, new: Legal) -> tuple[list[int], Added] | None:

@@ -31,12 +31,12 @@ from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, asks_person
 from gem_ma.engines.capabilities import Priced
-from gem_ma.engines.small.replay import Recorded, Remembered
+from gem_ma.engines.small.replay import Remembered, digest_of
 from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import BudgetError, EndpointError, GemMaError
 from gem_ma.kernel.parsing.strict_json import dump_json, load_json
 from gem_ma.kernel.spelling import in_quotes
-from gem_ma.kernel.types import Request
+from gem_ma.kernel.types import Reply, Request
 from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
@@ -105,15 +105,14 @@ def score_of(loaded: Loaded, worlds: Worlds, folder: RunFolder) -> dict[str, Any
 NAME = "interrupted.jsonl"
 
 
-def keep_reply(path: Path, request: Request, got: Recorded) -> None:
+def keep_reply(path: Path, request: Request, reply: Reply) -> None:
     """Appends a reply. Where the disk refuses, it is not kept, and its play goes on with it."""
     _append(
         path,
         {
-            "seed": request.seed,
+            "asked": digest_of(request),
             "conversation": request.conversation,
-            "legal": got.legal,
-            "reply": REPLY.write(got.reply),
+            "reply": REPLY.write(reply),
         },
     )
 
@@ -129,13 +128,13 @@ def remove_replies(path: Path) -> None:
     remove(path / NAME, path)
 
 
-def read_replies(path: Path) -> dict[int, Recorded]:
-    """Request seed -> reply, of plays that have not ended; {} where none were kept."""
+def read_replies(path: Path) -> dict[str, Reply]:
+    """Digest of a request -> reply, of plays that have not ended; {} where none were kept."""
     file = path / NAME
     if not is_file(file, path):
         return {}
     lines = read(file, path, MOST_LINE).split(b"\n")
-    replies: dict[int, Recorded] = {}
+    replies: dict[str, Reply] = {}
     ended: set[str] = set()
     # backwards: an `ended` line is met before the replies that it makes void
     for line in reversed(lines):
@@ -146,10 +145,8 @@ def read_replies(path: Path) -> dict[int, Recorded]:
             elif ended.isdisjoint(
                 accumulate(str(entry.get("conversation", "")).split("/"), "{}/{}".format)
             ):
-                # part of the request: the same words may be an answer to another choice
-                legal = None if entry["legal"] is None else tuple(map(str, entry["legal"]))
-                # the latest reply of a seed is the one that its play went on with
-                replies.setdefault(int(entry["seed"]), Recorded(REPLY.read(entry["reply"]), legal))
+                # the latest reply to a request is the one that its play went on with
+                replies.setdefault(str(entry["asked"]), REPLY.read(entry["reply"]))
     return replies
 
 

@@ -18,10 +18,21 @@ from gem_ma.cli.main import main
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.endpoint import Budget, Price
-from gem_ma.engines.small.replay import Recorded
+from gem_ma.engines.small.replay import Remembered, digest_of
+from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import BudgetError, ConfigError, DataError, EngineError
-from gem_ma.kernel.types import Action, Attempt, Message, Reply, Request, Turn, Usage
+from gem_ma.kernel.types import (
+    Action,
+    Attempt,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Tool,
+    Turn,
+    Usage,
+)
 from gem_ma.runs.playing import forget_replies, keep_reply, read_replies, remove_replies
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.columns import column_rows, costs, usages_of
@@ -519,26 +530,45 @@ def test_a_reply_is_kept_before_its_play_ends_and_forgotten_after(tmp_path: Path
             agent, (Message("x"),), seed=seed, conversation=f"test/{play}/7/0/{agent}/thread"
         )
 
-    for seed, play in ((1, 1), (2, 1), (3, 11), (4, 2)):
-        keep_reply(tmp_path, asked(seed, play), Recorded(Reply(f"r{seed}", reasoning="hm"), ("x",)))
-    assert set(read_replies(tmp_path)) == {1, 2, 3, 4} and read_replies(tmp_path)[1] == Recorded(
-        Reply("r1", reasoning="hm"), ("x",)
-    )
+    def kept() -> dict[str, str]:
+        return {digest: reply.text for digest, reply in read_replies(tmp_path).items()}
+
+    one, two, other, last = asked(1, 1), asked(2, 1), asked(3, 11), asked(4, 2)
+    for request in (one, two, other, last):
+        keep_reply(tmp_path, request, Reply(f"r{request.seed}", reasoning="hm"))
+    assert len(kept()) == 4
+    assert read_replies(tmp_path)[digest_of(one)] == Reply("r1", reasoning="hm")
     forget_replies(tmp_path, ("test/1", 7, 0))
-    assert set(read_replies(tmp_path)) == {3, 4}  # test/11 is another play
+    # test/11 is another play
+    assert kept() == {digest_of(other): "r3", digest_of(last): "r4"}
     # its second try, as of resume --retry-failed
-    keep_reply(tmp_path, asked(1, 1), Recorded(Reply("again"), None))
+    keep_reply(tmp_path, one, Reply("again"))
     with open(tmp_path / "interrupted.jsonl", "ab") as file:
-        file.write(b'{"seed": 9, "leg')  # killed in the middle
-    keep_reply(tmp_path, asked(5, 2), Recorded(Reply("r5"), None))
-    assert {seed: one.reply.text for seed, one in read_replies(tmp_path).items()} == {
-        1: "again",
-        3: "r3",
-        4: "r4",
-        5: "r5",
-    }
+        file.write(b'{"asked": 9, "leg')  # killed in the middle
+    keep_reply(tmp_path, asked(5, 2), Reply("r5"))
+    assert sorted(kept().values()) == ["again", "r3", "r4", "r5"]
     remove_replies(tmp_path)
     assert read_replies(tmp_path) == {} and not list(tmp_path.iterdir())
+
+
+def test_what_was_bought_answers_no_other_words_in_the_play_that_begins_again() -> None:
+    """A person, or a program, may say something else then."""
+    said = Request("a", (Message("hello", "b"),), seed=1, conversation="test/0/7/0/a")
+    engine = Remembered(
+        Scripted("x", replies=["new"], repeat=True), {digest_of(said): Reply("bought")}
+    )
+    others = (
+        replace(said, messages=(Message("goodbye", "b"),)),
+        replace(said, tools=(Tool("look"),)),
+        replace(said, legal=("x", "y")),
+        replace(said, sampling=Sampling(max_tokens=9)),
+        replace(said, policy="judge"),
+    )
+
+    async def answers() -> list[str]:
+        return [(await engine.sample(request)).text for request in (said, *others)]
+
+    assert asyncio.run(answers()) == ["bought", *["new"] * len(others)]
 
 
 @pytest.mark.long

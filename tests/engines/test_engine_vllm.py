@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.endpoint import Budget
-from gem_ma.engines.small.replay import Recorded, Remembered
+from gem_ma.engines.small.replay import Remembered, digest_of
 from gem_ma.engines.vllm import process as vllm_process
 from gem_ma.engines.vllm.backend import Draw, Parameters
 from gem_ma.engines.vllm.engine import VLLM
@@ -431,7 +431,7 @@ def test_after_a_reply_out_of_a_stopped_run_the_prompt_goes_on_from_its_ids(
         conversation="e/a",
     )
     with FaultServer(fake) as server:
-        engine = Remembered(engine_at(server, kuhn_model), {1: Recorded(reply, None)})
+        engine = Remembered(engine_at(server, kuhn_model), {digest_of(first): reply})
 
         async def both() -> Reply:
             assert await engine.sample(first) == reply

@@ -11,7 +11,6 @@ import pytest
 
 from gem_ma import Ask, Episode, Plan, Scenario, Seat, play
 from gem_ma.kernel.errors import StoreError
-from gem_ma.record.choices import mark
 from gem_ma.record.codec import dump_episode, load_episode, to_json
 
 
@@ -55,14 +54,6 @@ def test_a_long_list_costs_its_length_once() -> None:
     assert len(go) < 2.5 * len(dump_episode(played(Board(361, 300, "same"))))
     turns = load_episode(lines[1]).turns
     assert all(turn.legal is turns[0].legal for turn in turns)  # and once in memory
-
-
-def test_a_kept_reply_holds_a_mark_of_a_long_list() -> None:
-    long = tuple(map(str, range(10_000)))
-    assert len(str(mark(long))) < 100 and mark(long) != mark(long[::-1]) == mark(long[::-1])
-    assert mark(None) is None and mark(("a", "b")) == ("a", "b")
-    cut = tuple(f"{choice}," for choice in long)
-    assert mark(cut) != mark(long) and mark(("12", *long)) != mark(("1", "2", *long[1:]))
 
 
 def test_short_lists_stay_where_a_reader_looks_for_them() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,6 @@ from gem_ma.engines.capabilities import Remembers
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import DataError, EngineError, GemMaError
 from gem_ma.kernel.types import Reply, Request
-from gem_ma.record.choices import mark
 from gem_ma.record.codec import load_episode
 from gem_ma.system.parts import RECORD, open_parts
 
@@ -84,30 +84,40 @@ class Replay:
         return replace(recorded.reply, policy=request.policy or self.policy)
 
 
+def digest_of(request: Request) -> str:
+    """What tells a request from every other one, in whichever process it is made."""
+    # a transcript shows no messages; an image shows its digest
+    whole = replace(request, messages=tuple(request.messages))
+    return sha256(repr(whole).encode("utf-8", "replace")).hexdigest()
+
+
 class Remembered:
-    """Answers with the replies that interrupted plays already got (`known`, by the seed of their
+    """Answers with the replies that interrupted plays already got (`known`, by the digest of their
     request), and asks `engine` for all others. `keep` is called with every new reply and its
-    request before anybody else sees it."""
+    request before anybody else sees it.
+
+    The whole request counts: a person, a program outside or a sampler that rounds may say
+    something else in a play that begins again, and what was bought answers the old words.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        known: Mapping[int, Recorded],
-        keep: Callable[[Request, Recorded], None] = lambda *_: None,
+        known: Mapping[str, Reply],
+        keep: Callable[[Request, Reply], None] = lambda *_: None,
     ) -> None:
         self.engine = engine
         self.known = known
         self.keep = keep
 
     async def sample(self, request: Request) -> Reply:
-        recorded = self.known.get(request.seed)
-        choice = mark(request.legal)  # 10,000 strings would be kept with every reply
-        if recorded is None or recorded.legal != choice:
-            recorded = Recorded(await self.engine.sample(request), choice)
-            self.keep(request, recorded)
+        reply = self.known.get(digest_of(request)) if self.known else None
+        if reply is None:
+            reply = await self.engine.sample(request)
+            self.keep(request, reply)
         elif isinstance(self.engine, Remembers):  # so that its next prompt goes on from these ids
-            self.engine.recall(request, recorded.reply)
-        return recorded.reply
+            self.engine.recall(request, reply)
+        return reply
 
 
 def answers(
