@@ -8,6 +8,7 @@ import gzip
 import json
 import tracemalloc
 import zlib
+from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -382,6 +383,31 @@ def test_reasoning_is_recorded_whichever_way_it_comes() -> None:
     for names in (("reasoning_content",), ("reasoning",), ("reasoning", "reasoning_content")):
         stream = events(*[dict.fromkeys(names, piece) for piece in ("2", "+", "2")], "4")
         assert answered(stream, stream=True).reasoning == "2+2"
+
+
+THOUGHT = {"completion_tokens_details": {"reasoning_tokens": 94}}
+
+
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        ({"total_tokens": 41}, (32, 9, None, None)),
+        ({"total_tokens": 135, **THOUGHT}, (32, 103, None, 94)),  # xAI: thoughts stand apart
+        ({"total_tokens": 135}, (32, 103, None, None)),  # Gemini: only the total has them
+        ({"completion_tokens": 103, "total_tokens": 135, **THOUGHT}, (32, 103, None, 94)),
+        # what was read out of a cache beside the prompt was not sampled
+        ({"total_tokens": 1041, "prompt_cache_hit_tokens": 1000}, (32, 9, 1000, None)),
+        ({"total_tokens": 1e999}, (32, 9, None, None)),
+        ({"cached_tokens": 30}, (32, 9, 30, None)),  # Moonshot
+        ({"prompt_cache_hit_tokens": 30}, (32, 9, 30, None)),  # DeepSeek
+    ],
+)
+def test_what_was_used_is_counted_whichever_way_it_is_told(said: Any, counted: Any) -> None:
+    usage = {"prompt_tokens": 32, "completion_tokens": 9, **said}
+    whole = reply("4") | {"usage": usage}
+    assert astuple(read(whole).usage) == counted
+    (choice,) = whole["choices"]
+    assert astuple(read({"choices": [choice | {"usage": usage}]}).usage) == counted
 
 
 def test_reasoning_alone_is_no_empty_answer() -> None:

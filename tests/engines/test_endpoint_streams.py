@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma.engines.endpoint.faults import RETRIED, Fault
 from gem_ma.engines.endpoint.reply import decode, read
-from gem_ma.kernel.types import Reply, ToolCall
+from gem_ma.kernel.types import Reply, ToolCall, Usage
 
 EVENTS = "text/event-stream"
 
@@ -70,6 +70,16 @@ TEXTS = {
 def test_a_text_is_the_same_in_any_shape_of_stream(shape: str) -> None:
     got = heard(TEXTS[shape])
     assert (got.text, got.finish) == ("Hello", "stop")
+
+
+def test_counts_are_put_together_wherever_in_a_stream_they_stand() -> None:
+    start = {"prompt_tokens": 20, "completion_tokens": 1, "prompt_tokens_details": {}}
+    for end in ({"completion_tokens": 5}, {"prompt_tokens": 0, "completion_tokens": 5}):
+        inside = piece({}, "stop")
+        inside["choices"][0]["usage"] = end
+        for last in ([STOP, {"choices": [], "usage": end}], [inside]):
+            got = heard(stream([HEL | {"usage": start}, LO, *last, {"usage": {}}]))
+            assert got.usage == Usage(20, 5)
 
 
 def test_a_stream_that_is_called_json_is_read_all_the_same() -> None:

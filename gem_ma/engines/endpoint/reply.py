@@ -24,7 +24,7 @@ from gem_ma.engines.endpoint.envelope import (
     thought_of,
 )
 from gem_ma.engines.endpoint.faults import Fault, of_error_body, of_error_within
-from gem_ma.engines.endpoint.stream import joined
+from gem_ma.engines.endpoint.stream import joined, object_at
 from gem_ma.kernel.parsing.calls import read_call
 from gem_ma.kernel.parsing.formats import parse_tool_calls
 from gem_ma.kernel.parsing.reasoning import split_reasoning
@@ -165,7 +165,7 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
             f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
         )
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
-    usage = _usage(body.get("usage"))
+    usage = _usage(body, choice)
     # both only where a server gives one thought apart and leaves another one in the text
     reasoning = "\n\n".join(filter(None, (clean(thought_of(message)), thought)))
     return Reply(
@@ -208,7 +208,7 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
             " sent",
             status=200,
         )
-    usage = _usage(body.get("usage"))
+    usage = _usage(body, choice)
     model = _model(body)
     return Reply(
         prompt_ids=prompt,
@@ -299,16 +299,22 @@ def _tokens(
     return prompt, sampled, logprobs
 
 
-def _usage(counts: Any) -> Usage:
-    if not isinstance(counts, dict):
-        return Usage()
-    details = counts.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    details = counts.get("completion_tokens_details")
-    reasoning = details.get("reasoning_tokens") if isinstance(details, dict) else None
-    return Usage(
-        count_in(counts.get("prompt_tokens")),
-        count_in(counts.get("completion_tokens")),
-        count_in(cached),
-        count_in(reasoning),
+def _usage(body: dict[str, Any], choice: dict[str, Any]) -> Usage:
+    counts = object_at(body, "usage") or object_at(choice, "usage")
+    prompt = count_in(counts.get("prompt_tokens"))
+    sampled = count_in(counts.get("completion_tokens"))
+    total = count_in(counts.get("total_tokens"))
+    thought = count_in(object_at(counts, "completion_tokens_details").get("reasoning_tokens"))
+    # OpenAI; Moonshot; DeepSeek
+    places = (
+        (object_at(counts, "prompt_tokens_details"), "cached_tokens"),
+        (counts, "cached_tokens"),
     )
+    told = (count_in(at.get(name)) for at, name in (*places, (counts, "prompt_cache_hit_tokens")))
+    cached = next((count for count in told if count is not None), None)
+    if prompt is not None and sampled is not None and total is not None:
+        # xAI and Gemini count thoughts, which are paid as what was sampled, in the total alone
+        beside = total - prompt - sampled
+        if beside > 0 and thought in (None, beside) and (cached or 0) <= prompt:
+            sampled += beside
+    return Usage(prompt, sampled, cached, thought)

@@ -48,10 +48,10 @@ def joined(
             or value.get("object") == "error"
         ):
             raise of_error_within(value.get("error") or value)
-        # the usage comes last and without choices; servers that send it often send running sums
-        for key in ("usage", "prompt_token_ids", "model"):
+        for key in ("prompt_token_ids", "model"):
             if value.get(key) is not None:
                 whole[key] = value[key]
+        whole["usage"] = _counted(whole, value)
         for choice in part(value, "choices") or ():
             if not is_first(choice):
                 continue
@@ -59,6 +59,7 @@ def joined(
             if choice.get("finish_reason") not in GOES_ON:
                 finish(choice.get("finish_reason"))
             sums.add(choice)
+            whole["usage"] = _counted(whole, choice)  # Moonshot
             whole["prompt_token_ids"] = choice.get("prompt_token_ids") or whole.get(
                 "prompt_token_ids"
             )
@@ -69,6 +70,14 @@ def joined(
             status=200,
         )
     return {**whole, "choices": [sums.choice()] if sums.started else []}
+
+
+def _counted(whole: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+    """The usage until now. It comes last and without choices, as running sums with every event, or
+    the prompt's at first and the answer's in the end; what a server has not counted may be 0."""
+    before = object_at(whole, "usage")
+    counts = object_at(event, "usage").items()
+    return before | {name: count for name, count in counts if count or name not in before}
 
 
 class _Sums:
