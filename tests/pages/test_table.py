@@ -93,12 +93,14 @@ def test_nothing_is_a_number_too(tmp_path: Path) -> None:
     gem_ma.run("dilemma", out=tmp_path / "bots", n=2)
     # whose calls nobody has counted
     failed = json.loads((tmp_path / "bots" / "episodes.jsonl").read_bytes().splitlines()[0])
+    seed = failed["seed"]  # more digits than a float holds, and it is no text
     failed |= {"id": ["test/0", 1, 0], "seed": 1, "end": "failed", "error": "away"}
     with (tmp_path / "bots" / "episodes.jsonl").open("a") as record:
         record.write(json.dumps(failed) + "\n")
     site = Site(tmp_path)
     for where, count in (
         ("repeat=0", 4),
+        (f"seed={seed} seed>9 seed<={seed}", 2),
         ('"model calls"=0', 2),
         ('"model calls">0', 1),
         ("absent=0", 0),

@@ -36,7 +36,7 @@ from gem_ma.pages.live.run import Run, id_of, stamp_of
 from gem_ma.pages.live.studied import study_address, study_page
 from gem_ma.pages.live.table import plays_page
 from gem_ma.pages.static.folder import manifest
-from gem_ma.pages.static.page import Html, page, render, table, text
+from gem_ma.pages.static.page import Html, page, render, table, templates, text
 from gem_ma.pages.static.report import run_page, write_report
 from gem_ma.pages.static.study import write_study
 from gem_ma.pages.static.transcript import number
@@ -71,6 +71,7 @@ class Site:
         self.listed: Listing = {}
         self.plays = Plays(root, scenario)
         self.lock = Lock()
+        templates()  # now, and not while somebody waits for the first page
 
     def close(self) -> None:
         """Ends the plays that wait for somebody."""

@@ -67,7 +67,7 @@ class Ids(NamedTuple):
     """The ids of plays, part by part."""
 
     tasks: list[str]
-    seeds: list[str]
+    seeds: list[int]
     repeats: list[int]
 
 
@@ -310,10 +310,10 @@ def _judged(path: Path, made: Rows, anew: bool) -> list[PlayRow]:
 
 class _Gathered:
     """Columns that grow by blocks of plays, by the place of their kind in the table and name.
-    `kinds`: one row of each of those that tell alike much."""
+    `kinds`: one row of each of those that ended alike and tell alike much."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[str, int, bool], PlayRow] = {}
+        self.kinds: dict[tuple[object, ...], PlayRow] = {}
         self.ids = Ids([], [], [])
         self._columns: dict[tuple[int, str], list[Any]] = dict(zip(_OF_IDS, self.ids, strict=True))
 
@@ -323,8 +323,12 @@ class _Gathered:
     def add(self, rows: Sequence[_Shown]) -> None:
         """Adds plays. What none of them has is no column yet."""
         count = len(self)
-        self.kinds |= {(row.end, row.asked, row.returns is None): row for row in rows if row.end}
-        for kind, name, column in _columns_of(rows):
+        ends = [(row.end, row.success, row.asked, row.returns is None) for row in rows]
+        some = dict(zip(ends, rows, strict=True))
+        self.kinds |= {end: row for end, row in some.items() if row.end}
+        verdicts = {end: _verdict(row) for end, row in some.items()}
+        told = (0, "verdict", list(map(verdicts.__getitem__, ends)))
+        for kind, name, column in chain([told], _columns_of(rows)):
             whole = self._columns.get((kind, name))
             if whole is None and any(map(is_not, column, repeat(None))):
                 whole = self._columns[kind, name] = [None] * count
@@ -359,19 +363,17 @@ class _Gathered:
         return columns
 
 
+def _verdict(row: PlayRow) -> str | None:
+    return ", ".join(kinds_of(ENDS[row.end], row.success)) if row.end else None
+
+
 def _columns_of(rows: Sequence[_Shown]) -> Iterator[tuple[int, str, list[Any]]]:
     """What rows tell of their plays, each with the place of its kind. Labels may have several
     values; a line that holds no play has its id alone."""
     # each column in a loop of its own: `row.end` is read in a third of the time of an `attrgetter`
     yield 0, "task", [intern(row.task) for row in rows]
-    yield 0, "seed", [str(row.seed) for row in rows]
+    yield 0, "seed", [row.seed for row in rows]
     yield 0, "repeat", [row.repeat for row in rows]
-    pairs = [(row.end, row.success) for row in rows]
-    verdicts = {
-        (end, success): ", ".join(kinds_of(ENDS[end], success)) if end else None
-        for end, success in set(pairs)
-    }
-    yield 0, "verdict", list(map(verdicts.__getitem__, pairs))
     yield 0, "end", [row.end or None for row in rows]
     for name, column in _spread([row.returns for row in rows]):
         yield 1, f"return {name}", column
@@ -396,10 +398,11 @@ def _spread(parts: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
     """Each key that one of these has, with what all have there."""
     some: Any = next((part for part in parts if part is not None), {})
     if isinstance(some, _Nothing):
-        nothing = type(some)()
+        kind = type(some)
+        nothing = kind()
         filled = [nothing if part is None else part for part in parts]
-        for field in msgspec.structs.fields(nothing):
-            yield field.encode_name, list(map(attrgetter(field.name), filled))
+        for name, field in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
+            yield name, list(map(attrgetter(field), filled))
         return
     for name in dict.fromkeys(chain.from_iterable(filter(None, parts))):
         yield name, [part.get(name) if part else None for part in parts]
@@ -462,7 +465,7 @@ def strange(where: str, columns: Columns) -> str:
             return f"no play has {name!r}{nearest(name, columns, listed=False)}"
         if sign and column is not None and not any(isinstance(one, str) for one in column):
             try:
-                float(value)
+                _number(value)
             except ValueError:
                 return f"{name} is a number, and {value!r} is none"
     return ""
@@ -487,9 +490,14 @@ def _is_so(known: Value | None, sign: str, value: str) -> bool:
             return (value in said) is (sign == "=")
         return _COMPARE[sign](known, value)
     try:
-        return _COMPARE[sign](known, float(value))
+        return _COMPARE[sign](known, _number(value))
     except ValueError:
         return sign == "!="
+
+
+def _number(value: str) -> float:
+    """What is typed as a number. A seed has more digits than a float holds. Raises ValueError."""
+    return int(value) if value.lstrip("-").isdecimal() else float(value)
 
 
 def _hold(word: str, columns: Columns) -> list[bool]:

@@ -76,7 +76,8 @@ def island(data: Any) -> str:
 
 
 @cache
-def _templates() -> Any:
+def templates() -> Any:
+    """Those of all pages, each compiled when it is first used."""
     # late: only who writes a page pays for it
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -92,7 +93,7 @@ def _templates() -> Any:
 
 def render(template: str, **fields: Any) -> Html:
     """The template of this name with its fields, each escaped unless it is `Html`."""
-    return Html(_templates().get_template(f"{template}.html").render(fields))
+    return Html(templates().get_template(f"{template}.html").render(fields))
 
 
 def table(
