@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from gem_ma.config.document import Document, Keys, Place, dotted
+from gem_ma.config.document import Document, Keys, Place, dotted, parted
 from gem_ma.config.schema import validate
 from gem_ma.config.seats import fits, give_own_seat, placed_keys
 from gem_ma.config.settings import (
@@ -168,10 +168,15 @@ def _axes(
         }
     else:
         above = ("grid",)
-        axes = {tuple(axis.split(".")): _values(parts, ("grid", axis)) for axis in sections.grid}
+        axes = {_path(axis): _values(parts, ("grid", axis)) for axis in sections.grid}
     if not axes:
         parts.fault(above, "names no axis; the study would be a single run")
     return axes, {}
+
+
+def _path(axis: str) -> Keys:
+    """The keys of a dotted path; a name with a dot stands in quotes, as in an override."""
+    return parted(axis)[0] if '"' in axis else tuple(axis.split("."))
 
 
 def _alike(
@@ -348,7 +353,7 @@ def _reference(
     short: dict[str, list[str]] = {}
     for axis in axes:
         # the last part is enough where only one axis ends so
-        short.setdefault(axis.rsplit(".", 1)[-1], []).append(axis)
+        short.setdefault(parted(axis)[0][-1], []).append(axis)
     chosen: dict[str, str] = {}
     for key, value in sections.study.reference.items():
         name = _yaml_word(value)

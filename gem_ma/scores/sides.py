@@ -22,6 +22,7 @@ from gem_ma.scores.studies import (
     RESAMPLES,
     Cell,
     Names,
+    agent_of,
     by_play,
     difference_text,
     one_difference,
@@ -194,7 +195,7 @@ def not_told(summary: Mapping[str, Any]) -> str:
 def two_returns(summary: Mapping[str, Any]) -> tuple[str, str] | None:
     """The scores of a bimatrix: the returns of the two seats, or sides, that are the axes. None of
     other studies, and where the one follows from the other in each cell."""
-    first, *others = (f"{RETURN}{axis.removeprefix('agents.')}" for axis in summary["axes"])
+    first, *others = (f"{RETURN}{agent_of(axis) or axis}" for axis in summary["axes"])
     if len(others) != 1 or not {first, *others} <= {*summary["scores"]}:
         return None
     pairs = [

@@ -15,6 +15,7 @@ from glob import escape
 from statistics import fmean
 from typing import Any
 
+from gem_ma.config.document import parted
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import decimal
@@ -299,9 +300,24 @@ def study_summary(
 
 def _of_seats(axes: Iterable[str], worlds: Iterable[str]) -> list[str]:
     """The returns of agents whose seats are axes: of one world, of each of several, or in one."""
-    places = [("agents.", RETURN), *(("agents.", f"{RETURN}{world} ") for world in worlds)]
-    places += [(f"scenarios.{world}.agents.", f"{RETURN}{world} ") for world in worlds]
-    return [to + one.removeprefix(at) for one in axes for at, to in places if one.startswith(at)]
+    found = []
+    for axis in axes:
+        *section, agent = parted(axis)[0]
+        if section == ["agents"]:
+            found += [RETURN + agent, *(f"{RETURN}{world} {agent}" for world in worlds)]
+        if section[::2] == ["scenarios", "agents"]:
+            found.append(f"{RETURN}{section[1]} {agent}")
+    return found
+
+
+def agent_of(axis: str) -> str | None:
+    """The agent whose seat is this axis; None of any other.
+
+    >>> agent_of('agents."Ann B."'), agent_of("agents.user.options"), agent_of("focal")
+    ('Ann B.', None, None)
+    """
+    section, *names = parted(axis)[0]
+    return names[0] if section == "agents" and len(names) == 1 else None
 
 
 def _population(
@@ -309,8 +325,8 @@ def _population(
 ) -> dict[str, Any] | None:
     """Who is good among those who sit in the seats; None unless two axes or more are seats, all
     are, and all of them are paid."""
-    seats = {axis.removeprefix("agents."): names for axis, names in axes.items()}
-    if len(seats) < 2 or not all(axis.startswith("agents.") for axis in axes):
+    seats = {agent: names for axis, names in axes.items() if (agent := agent_of(axis))}
+    if len(seats) < max(2, len(axes)):
         return None
     paid = [_tensor(axes, cells, f"return {agent}") for agent in seats]
     if any(one is None for one in paid) or len({one.shape for one in paid}) > 1:

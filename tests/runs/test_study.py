@@ -32,6 +32,7 @@ from gem_ma.runs.cells import Policies, check_measures, open_cells
 from gem_ma.runs.store import hold_folder
 from gem_ma.scores.groups import Kinds
 from gem_ma.scores.judge import Judge
+from gem_ma.scores.sides import two_returns
 from gem_ma.scores.stats import paired
 from gem_ma.scores.studies import Cell, _passed, cell_of, score_of, study_summary
 from tests.command_line import SLOWLY, gem_ma, signalled
@@ -139,6 +140,21 @@ cross_play:
 """
     study = load_study(written(tmp_path, text))
     assert list(study.axes) == ["agents.player_0", "agents.player_1"] and len(study.cells) == 6
+
+
+def test_an_axis_and_a_reference_may_be_an_agent_with_a_dot(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        'from gem_ma import Scenario\n\n\nclass Two(Scenario):\n    agents = ("Ann B.", "b=c")\n'
+    )
+    text = """\
+study: {reference: {Ann B.: silent}}
+scenario: {id: two.py}
+agents: {b=c: silent}
+grid: {'agents."Ann B."': [first_legal, silent]}
+"""
+    study = load_study(written(tmp_path, text))
+    assert study.reference == ("silent",) and list(study.axes) == ['agents."Ann B."']
+    assert study.cells["first_legal",].config.agents["Ann B."].behaviour == "first_legal"
 
 
 def test_an_axis_may_be_an_option_of_the_scenario_and_its_values_name_themselves(
@@ -738,6 +754,22 @@ cross_play:
     older = {key: value for key, value in summary.items() if key != "population"}
     kept = write_study(folder / "out", older, tables=[], plots=[]).read_text()
     assert "Nash weight" not in kept
+
+
+def test_a_population_and_two_returns_are_told_of_agents_with_dots() -> None:
+    axes = {'agents."Ann B."': ("x", "y"), 'agents."b=c"': ("x", "y")}
+    paid = {names: float(names == ("y", "x")) for names in itertools.product(*axes.values())}
+    cells = {
+        names: cell({"return Ann B.": {("t/0", 0, 0): one}, "return b=c": {("t/0", 0, 0): 0.5}})
+        for names, one in paid.items()
+    }
+    summary = study_summary(axes, cells, ("x", "x"), resamples=10)
+    assert [row["name"] for row in summary["population"]["players"]] == ["y", "x"]
+    assert summary["population"]["seats"]["agents"] == ["Ann B.", "b=c"]
+    assert summary["compared"] == ["return Ann B."]
+    for one in summary["cells"]:
+        one["scores"] = {"return Ann B.": {"mean": 1.0}, "return b=c": {"mean": 0.5}}
+    assert two_returns(summary) == ("return Ann B.", "return b=c")
 
 
 def test_pass_hat_k_is_a_score_of_a_study_where_every_task_has_the_tries(folder: Path) -> None:
