@@ -376,6 +376,12 @@ def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:
         ("No problem, go ahead.", False),
         ("No, that's all. Please go ahead.", False),
         ("No changes needed, please proceed.", False),
+        ("I don't want to cancel it, I changed my mind.", True),
+        ("No! Why would you cancel it?", True),
+        ("Please cancel it. I don't need it anymore.", False),
+        ("I don\u2019t want it anymore, so cancel it.", False),
+        ("It's not what I ordered, please cancel the order.", False),
+        ("No. Cancel the other one.", False),
     ],
 )
 def test_a_write_behind_a_plain_no_is_certainly_without_consent(no: str, sure: bool) -> None:

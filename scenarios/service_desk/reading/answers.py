@@ -51,6 +51,11 @@ _NO_OTHER = re.compile(  # a no to another question than the proposal: whether t
     r"|just (?:that|this|these|those)|only (?:that|this|these|those|the)|i(?:'m| am)"
     r" (?:good|fine|all set))"
 )
+# Why something is to be done, and no word against it.
+REASON = re.compile(
+    r"^\W*(?:i|we) (?:really |just |simply )?(?:do not|don't)"
+    r" (?:need\b(?! to)|(?:want|like|use) [^.!?,]{0,60}\bany ?(?:more|longer)\b|like (?:the|how)\b)"
+)
 # `maybe` and `let me think` neither allow nor refuse.
 _DOUBTS = re.compile(
     r"\b(?:not (?:really |quite |entirely |too |so"
@@ -87,7 +92,7 @@ _POLITE = (
     r" (?:do|am|will))\b)*"
 )
 _WEAK = re.compile(  # a yes only where hardly anything follows
-    rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya){_POLITE}"
+    rf"^\W*(?:sure(?: thing)?|ok(?:ay)?|k|right|fine|alright|all right|ya|y){_POLITE}"
     r"(?:[\W_]*(?:thanks?|thank you|thx|cheers|great|good|fine|ok|like (?:this|that))\b)*\W*$"
     rf"|^\W*(?:good|great|perfect|wonderful|excellent|cool|lovely){_POLITE}\W*$|^\W*[👍✅👌]"
     # `please and thank you` answers an offer.
@@ -173,6 +178,8 @@ def answer(text: str) -> str:
     ('yes', 'no', 'no')
     >>> answer("Fine, just do it."), answer("Okay, how much is it?")
     ('yes', '')
+    >>> answer("Yes, cancel it. I don't need it anymore."), answer("Y")
+    ('yes', 'yes')
     """
     meant = ""
     for sentence, reading in sentences(text):
@@ -182,8 +189,8 @@ def answer(text: str) -> str:
         # The first clear sentence decides: later ones explain it.
         if not meant:
             meant = reading if reading != "doubt" else ""
-        # `Yes. No, wait, don't.` ends as a no.
-        elif meant == "yes" and reading == "no":
+        # `Yes. No, wait, don't.` ends as a no; `Yes, cancel it. I don't need it` does not.
+        elif meant == "yes" and reading == "no" and not REASON.search(sentence):
             return "no"
     return meant
 

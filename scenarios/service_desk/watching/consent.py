@@ -26,6 +26,13 @@ _WORD = re.compile(r"[^\W_]+")
 # Words of nearly every write of a desk.
 _SAYS_LITTLE = frozenset(("order", "account", "ending", "longer", "needed", "ordered", "mistake"))
 _YES = re.compile(r"\b(?:yes|go ahead)\b")
+_WHY = re.compile(r"\breasons?\b|\bwhy\b")
+_CLAUSE = re.compile(r"[,;:.!\n]|\b(?:so|and|but|then|please)\b")
+# A clause that asks for nothing, whatever it speaks of.
+_ASKS_NOT = re.compile(
+    r"\b(?:not?|nor|never|none|without|stop|instead|rather|if|unless|why|whether|keep|leave|before"
+    r"|until|after|wait|mind)\b|n't\b"
+)
 _LINE = re.compile(r"(?<=[.?!])\s|\n")
 
 
@@ -38,13 +45,31 @@ class Breach(NamedTuple):
 
 def denies(text: str, asked: str) -> bool:
     """Whether a customer's text is a plain no to what the last message `asked`: some sentence is
-    a no, and none a yes. A short one may answer whether there is anything else."""
-    readings = {reading for _, reading in answers.sentences(text)}
+    a no, and none a yes. A short one may answer whether there is anything else, and why it is
+    wanted is no answer to a message that asks for a reason."""
+    told_why = _WHY.search(plain(asked)) is not None
+    readings = {
+        reading
+        for sentence, reading in answers.sentences(text)
+        if not (told_why and answers.REASON.search(sentence))
+    }
     if "no" not in readings or "yes" in readings or _YES.search(plain(text)):
         return False
     if answers.is_partial(text):
         return False
     return len(text.split()) > SHORT or cues.MORE.search(plain(asked)) is None
+
+
+def asks_for(text: str, write: str, domain: Domain) -> bool:
+    """Whether a clause of a customer's text speaks of such a write, and neither denies it nor asks
+    back: `Please cancel it. I don't need it` is no plain no."""
+    return any(
+        write in domain.speaks_of(clause)
+        for sentence, _ in answers.sentences(text)
+        if "?" not in sentence
+        for clause in _CLAUSE.split(sentence)
+        if not _ASKS_NOT.search(clause)
+    )
 
 
 @dataclass(slots=True)
