@@ -72,6 +72,24 @@ def test_a_row_that_concludes_a_list_is_an_answer_and_another_row_is_none() -> N
     assert stands("60621", "- **Address:** 943 Maple Drive, Suite 356, Chicago, IL, 60621, USA")
 
 
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("54.04", "The total refund would be **$54.04**."),
+        ("1046.47", "That's $1,046.47 in total."),
+        ("54.04", "You get 54.04 in store credit."),
+        ("10", "There are 10 in stock."),
+        ("10", "There are 10 options, from $20.00 to $45. A refund takes 5 to 7 business days."),
+        ("10", "1. There are 10 options.\n2. Your order has been cancelled."),
+        ("54.04", "You will get back $54.04 ($154.04 \u2212 $100.00)."),
+        ("54.04", "- Original price: $154.14\n- New price: $100.10\n- You get back: $54.04"),
+    ],
+)
+def test_an_answer_stands_in_the_words_of_a_model(output: str, text: str) -> None:
+    assert stands(output, text)
+    assert not stands(output, text.replace(output[-2:], "99"))
+
+
 FORMS = (
     "{}",
     "${}",

@@ -21,7 +21,7 @@ _DENIES = re.compile(
 )
 # right before a value
 _MAYBE = re.compile(
-    r"\b(?:(?:might|may|could|should|would)(?: \w+)? (?:be|mean|come to|have been)|maybe|perhaps"
+    r"\b(?:(?:might|may|could|should)(?: \w+)? (?:be|mean|come to|have been)|maybe|perhaps"
     r"|possibly|probably|presumably|supposedly|allegedly)(?: \w+){0,2} \W*$"
 )
 # behind a value

@@ -14,6 +14,7 @@ from gem_ma.scenarios.service_desk.reading.values import numbers
 INTRODUCES = 4  # words before a colon that are a sentence of their own
 # The optional blank is possessive, or a row of blanks would be tried from each of them.
 _ROW = re.compile(r"(?:(?<!\s)\s++)?(?:[-*+•>]\s|\||\d{1,2}[.)]\s)")
+_NUMBERED = re.compile(r"^[ \t]*\d{1,2}[.)](?=\s)", re.MULTILINE)
 # `Label: 5.00` on two lines or more is a table without marks. Bounded, so that a page of prose
 # costs no more than its length.
 _LABELLED = re.compile(
@@ -30,7 +31,7 @@ CONCLUDES = re.compile(
 )
 # Where a sentence turns to its conclusion, the values before it are its basis.
 _CLAUSE = re.compile(
-    r"(?<=[.!?])\s+|;|[—=]|\s-\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that)"
+    r"(?<=[.!?])\s+|;|[—=]|\s[-−]\s|,?\s(?=(?:so|therefore|thus|hence|(?:which|that)"
     r" (?:makes|comes)|while|whereas|but|compared)\b)",
     re.IGNORECASE,
 )
@@ -61,6 +62,8 @@ class Part:
 def parts_of(text: str) -> tuple[Part, ...]:
     """The clauses and rows of a message, in its order."""
     lines = [line for line in text.split("\n") if line.strip()]
+    # the number of a row is none of its values
+    numbered = len(_NUMBERED.findall(text)) > 1
     # One line with a label is a sentence; two are a table.
     labelled = sum(_LABELLED.match(line) is not None for line in lines) > 1
     parts: list[Part] = []
@@ -76,7 +79,7 @@ def parts_of(text: str) -> tuple[Part, ...]:
         block += row and not inside
         inside = row
         parts += (
-            [part_of(line, block, raw)]
+            [part_of(_NUMBERED.sub("", line) if numbered else line, block, raw)]
             if row
             else [part_of(clause) for clause in _clauses(line) if clause.strip()]
         )

@@ -28,6 +28,7 @@ from gem_ma.scenarios.service_desk.reading.values import (
     ID,
     PHRASE,
     WHOLE,
+    amounts,
     in_order,
     kind_of,
     like,
@@ -79,6 +80,7 @@ class Answers:
     wanted: Sequence[str] = ()
     since: int | None = None
     kind: str = ""
+    counts: bool = False  # a whole number that no text tells as an amount
     texts: list[str] = field(default_factory=list)  # without what they deny
     # of each text, the parts that state values
     stated: list[list[Part]] = field(default_factory=list)
@@ -91,6 +93,8 @@ class Answers:
         self.texts = [asserted(text, phrase) for text, _ in self.talk]
         if phrase:
             return
+        told_as_amount = any(tells(self.output, (amounts(text),)) for text in self.texts)
+        self.counts = self.kind == WHOLE and not told_as_amount
         frames: dict[frozenset[str], set[str]] = {}
         for text, (_, about_write) in zip(self.texts, self.talk, strict=True):
             # A message next to a write holds its values, and those are not rivals.
@@ -115,10 +119,11 @@ class Answers:
         if self.kind != WHOLE:
             return values
         size = Decimal(self.output.strip().lstrip("$").replace(",", ""))
+        prices = numbers(amounts(text)) if self.counts else frozenset()
         return {
             number
             # A rival is of the same size: nobody takes a year for a count.
-            for number in values
+            for number in values - prices
             if size <= TENFOLD * number and number <= max(SMALL, TENFOLD * size)
         }
 
@@ -182,7 +187,7 @@ class Answers:
 
     def _priced(self, part: Part) -> bool:
         """Whether a part holds a price where a count is wanted: beside it stand sizes."""
-        return self.kind == WHOLE and any(number % 1 for number in numbers(part.text))
+        return self.counts and bool(amounts(part.text))
 
     @property
     def _alike(self) -> list[str]:
@@ -208,6 +213,8 @@ class Answers:
         if len(later) < room or not self.stated[place]:
             return len(later) < room
         shown = self.like(self.texts[place])
+        # $100.00 is no rival of 54.04, and may be what it comes from.
+        shown |= numbers(amounts(self.texts[place])) if self.kind == FRACTION else frozenset()
         return _comes_to(wanted, shown) and not _OTHERWISE.search(self.texts[place])
 
     def _values_of(self, parts: Sequence[Part]) -> dict[Any, str]:
@@ -283,12 +290,15 @@ class Answers:
             for row, held in zip(rows, values, strict=True)
             if len(held) == 1
         ]
-        # A row that is the sum of all others is the total, whatever it is called. Half of
-        # everything, since it is counted too.
+        # A last row that is the sum of all others is the total, whatever it is called: one before
+        # it may be the price that the others part. Half of everything, since it is counted too.
         totals = [
             replace(row, frame=TOTAL)
             for row, value in alone
-            if len(rows) > 2 and self.kind != ID and 2 * value == everything
+            if (row is rows[-1] or CONCLUDES.search(row.text))
+            and len(rows) > 2
+            and self.kind != ID
+            and 2 * value == everything
         ]
         named = [
             row

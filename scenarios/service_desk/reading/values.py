@@ -23,8 +23,10 @@ _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
 _MEASURE = re.compile(  # how large a thing is: no price and no count
-    r"(?<![\w$.])\d+(?:\.\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb"
-    r"|w|kw|v|mah|h|hours?|minutes?|days?)\b)",
+    # `10 in stock` and `5.00 in total` are no inches.
+    r"(?<![\w$.,])\d+(?:\.\d+)?(?:\s?(?:[-–]|to)\s?\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in(?!\s+[a-z])"
+    r"|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h"
+    r"|(?:business |working )?(?:hours?|minutes?|days?|weeks?|months?))\b)",
     re.IGNORECASE,
 )
 # fmt: off
@@ -88,9 +90,14 @@ def like(output: str, text: str) -> set[Any]:
         return {number for number in numbers(text) if number % 1}
     # An amount, such as 10.00, is not a count.
     if "." in output or "$" in output:
-        text = " ".join(hit[0] for hit in _NUMBER.finditer(text) if hit[2] or "$" in hit[0])
+        text = amounts(text)
     # Beyond a billion it is an id.
     return {number for number in numbers(text) if not number % 1 and number < 10**9} | worded(text)
+
+
+def amounts(text: str) -> str:
+    """The numbers of a text that have decimals or a sign, one after the other."""
+    return " ".join(hit[0] for hit in _NUMBER.finditer(text) if hit[2] or "$" in hit[0])
 
 
 def in_order(output: str, text: str) -> list[tuple[Any, int]]:
