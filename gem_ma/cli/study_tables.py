@@ -16,11 +16,13 @@ from gem_ma.scores.sides import (
     mix_rows,
     not_told,
     pass_k_rows,
+    seats_text,
+    standing_rows,
     tournament_rows,
     two_means,
     two_returns,
 )
-from gem_ma.scores.studies import cell_text, difference_text, seats_text, standing_rows
+from gem_ma.scores.studies import cell_text, difference_text
 
 MOST_NAMES = 12  # names of scores that are not compared
 TABLES = ("success_matrix", "paired_diff")

@@ -189,6 +189,51 @@ def not_told(summary: Mapping[str, Any]) -> str:
     return f"no task has a score in every cell{which}, so rows, columns and players have none"
 
 
+# -- what is printed of the population of seats ----------------------------------------------------
+
+STANDINGS_NOTE = (
+    "alpha-rank: the share of time that a population which imitates what pays more stays at a"
+    " player; it keeps a cycle as a cycle. Nash weight and skill: the equilibrium of largest"
+    " entropy of the table of margins, and the margin against it. A rating counts wins, the others"
+    " count returns. Intervals: percentiles over resampled tasks."
+)
+
+
+def standing_rows(found: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Rows and head of a table of the players, as text."""
+    keys = {"alpha_rank": "alpha-rank", "nash": "Nash weight", "skill": "Nash skill"}
+    keys |= {"rating": "rating (points)"}
+    shown = [key for key in keys if any(row.get(key) for row in found["players"])]
+    in_seats = any(row["agent"] for row in found["players"])
+    rows = [
+        [
+            *([row["agent"]] if in_seats else []),
+            row["name"],
+            *(interval_text(row[key]) if row.get(key) else "n/a" for key in shown),
+        ]
+        for row in found["players"]
+    ]
+    return rows, [*(["seat"] if in_seats else []), "player", *(keys[key] for key in shown)]
+
+
+def seats_text(found: Mapping[str, Any]) -> str:
+    """What the first seat is paid more, and what players are paid more with themselves; "" where
+    each seat has players of its own."""
+    gap = found["seats"]
+    if gap is None:
+        return ""
+    first, second = gap["agents"]
+    words = f"{first} is paid {interval_text(gap)} more than {second}, over all pairs"
+    # an older study has none
+    if met := found.get("cross_play"):
+        told = {key: interval_text(one) for key, one in met.items()}
+        words += (
+            f"; return a seat with oneself {told['self']}, with others (cross-play)"
+            f" {told['cross']}, gap {told['gap']}"
+        )
+    return words
+
+
 # -- two returns of a cell -------------------------------------------------------------------------
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gem_ma.scores.populations import alpha_rank, nash_average
+from gem_ma.scores.sides import seats_text, standing_rows
 from gem_ma.scores.standings import standings
-from gem_ma.scores.studies import seats_text, standing_rows
 
 STORED = json.loads((Path(__file__).parent / "rankings.json").read_text())
 

@@ -25,21 +25,21 @@ from gem_ma.scores.groups import SUCCESS
 from gem_ma.scores.sides import (
     MIX_NOTE,
     RATED_NOTE,
+    STANDINGS_NOTE,
     axis_names,
     halves_text,
     mix_rows,
     not_told,
+    seats_text,
+    standing_rows,
     tournament_rows,
     two_means,
     two_returns,
 )
 from gem_ma.scores.studies import (
-    STANDINGS_NOTE,
     cell_text,
     difference_text,
     of_plays,
-    seats_text,
-    standing_rows,
 )
 
 Summary = Mapping[str, Any]
