@@ -61,6 +61,7 @@ class TwentyQuestions(Scenario):
         fine: float = 1.0,
         pay: str = "own",
         forbidden: int = 3,
+        briefing: bool = True,
     ) -> None:
         """One of 2 to 32 `animals` is to be named by 1 to 63 `guessers` in up to `turns` (else 20,
         or one for each guesser), which go round. `form`: questions | taboo (the answerer gives a
@@ -68,8 +69,8 @@ class TwentyQuestions(Scenario):
         (guesses alone) | signals (of the table) | free (questions or clues in words).
 
         `answerer`: partner (it is paid what guessers are in the mean) | rival (the opposite, and it
-        pays them a `fine` for each lie). `pay`: own | all (guessers share alike). Raises
-        ConfigError."""
+        pays them a `fine` for each lie). `pay`: own | all (guessers share alike). `briefing`: rules
+        and table are told, not the animals alone. Raises ConfigError."""
         self.animals = tuple(ANIMALS)[: whole("animals", animals, 2, len(ANIMALS))]
         count = whole("guessers", guessers, 1, 63)
         self.guessers = tuple(f"guesser_{number}" for number in range(count))
@@ -96,7 +97,10 @@ class TwentyQuestions(Scenario):
         self.openings = (ASK, *self.animals)
         steps = {"none": 1, "signals": 2, "free": 2 if self.is_taboo else 3}
         self.ends_within = self.turns * steps[talk]
-        self.briefing = self._briefing()
+        if not isinstance(briefing, bool):
+            raise ConfigError(f"scenario.briefing: true or false; got {briefing!r}")
+        named = f"One of {animals} animals is to be named: {', '.join(self.animals)}."
+        self.briefing = self._briefing(named) if briefing else named
         self.baselines = {
             "guesses one by one (turns)": (animals + 1) / 2,
             "halving at its best (turns)": least(animals),
@@ -190,7 +194,7 @@ class TwentyQuestions(Scenario):
             own += f" Your card forbids: {', '.join(no)}."
         return {ANSWERER: own, **dict.fromkeys(self.guessers, self.briefing)}
 
-    def _briefing(self) -> str:
+    def _briefing(self, named: str) -> str:
         """What all are told."""
         how = {
             "none": "The guessers guess in turn.",
@@ -212,10 +216,9 @@ class TwentyQuestions(Scenario):
         aim = "the opposite of what" if self.side < 0 else "what"
         fine = f" Each lie costs it {self.fine:g} for them." if self.fine else ""
         return (
-            f"One of {len(self.animals)} animals is to be named: {', '.join(self.animals)}. {how}"
-            f" There are {self.turns} turns. Each costs 1/{self.turns}, and whoever names it gets 1"
-            f"{'; all guessers are paid alike' if self.pays_all else ''}. The answerer, who knows"
-            " it, gets"
+            f"{named} {how} There are {self.turns} turns. Each costs 1/{self.turns}, and whoever"
+            f" names it gets 1{'; all guessers are paid alike' if self.pays_all else ''}. The"
+            " answerer, who knows it, gets"
             f" {aim} guessers get in the mean.{fine} The table: {true}."
         )
 

@@ -348,6 +348,21 @@ def test_players_play_each_form_in_both_roles(who, options):
         assert measured["lies"] == lies
 
 
+@pytest.mark.parametrize("form", ["questions", "taboo"])
+def test_without_a_briefing_the_animals_alone_are_told(form):
+    cast = {"answerer": Seat(STRONG), "guesser_0": Seat(STRONG)}
+    told, short = (
+        Plan(make("twenty_questions", form=form, briefing=briefing), cast, seed=3)
+        for briefing in (True, False)
+    )
+    whole, bare = played_all([told, short])
+    first = {turn.agent: turn.observed[0].content for turn in reversed(bare.turns)}
+    named = f"One of 16 animals is to be named: {', '.join(tuple(ANIMALS)[:16])}."
+    assert first["guesser_0"] == named
+    assert first["answerer"].startswith(f"{named} You are the answerer. It is: ")
+    assert [turn.action for turn in bare.turns] == [turn.action for turn in whole.turns]
+
+
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -362,6 +377,7 @@ def test_players_play_each_form_in_both_roles(who, options):
         ({"fine": True}, "fine"),
         ({"pay": "none"}, "pay: one of own, all; got 'none'"),
         ({"forbidden": 11}, "forbidden: a whole number from 0 to 10; got 11"),
+        ({"briefing": 1}, "briefing: true or false; got 1"),
     ],
 )
 def test_options_are_checked(options, said):
