@@ -244,6 +244,14 @@ def test_a_request_that_is_not_of_the_task_is_certain_once_it_is_made() -> None:
         assert [fault.step for fault in sure] == ([0] if asked_first else [])
 
 
+@pytest.mark.parametrize("said", ["Please don't return it.", "How much if I returned the Kite?"])
+def test_what_a_customer_denies_or_supposes_is_not_asked_for(said: str) -> None:
+    ledger = Ledger(TASK, RETAIL)
+    call = ToolCall("c", "return_delivered_order_items", {"order_id": "#W1234567"})
+    ledger.see(Event(0, "said", "user", said))
+    assert ledger.see(Event(1, "called", "assistant", call=call, result="Error: no")) == ()
+
+
 def test_who_repeats_an_answer_to_a_right_proposal_is_in_no_loop() -> None:
     again = ("u", "I have no objection whatsoever, knock yourself out.")
     lines = [*CLEAN[:3], *[("a", RIGHT), again] * 4]

@@ -17,6 +17,7 @@ from gem_ma.scenarios.service_desk.reading.acts import READ
 from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, domain_of
 from gem_ma.scenarios.service_desk.watching.findings import Violation
+from gem_ma.scenarios.service_desk.watching.knowledge import Knowledge
 from gem_ma.scenarios.service_desk.watching.monitor import Monitor
 
 from gem_ma import Action, Plan, Seat, ToolCall, make, play
@@ -358,6 +359,16 @@ def _cancels_on(text: str, answer: str = "Yes.") -> set[str]:
     return {found.code for found in watch(task, [*acts[:asked], *words, acts[at]])[0]}
 
 
+@pytest.mark.parametrize("said", ["w1000333", "_#W1000333_", "it is 1000333."])
+def test_an_id_that_a_customer_wrote_in_its_own_way_was_shown(said: str) -> None:
+    known = Knowledge()
+    known.hear(f"{said}, I\u2019m Ann O\u2019Brien")
+    call = ToolCall("c", "get_order_details", {"order_id": "#W1000333"})
+    assert not known.invented(call, RETAIL.id_arguments) and known.was_given("O'Brien")
+    assert not list(known.unfounded("I will look up #W1000333.", RETAIL.ids))
+    assert list(known.unfounded("I will look up #W1000334.", RETAIL.ids))
+
+
 def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:
     assert "UNFOUNDED" in _cancels_on(
         "Your parcel has the number 998877665544. Shall I cancel order {order}, {reason}?"
@@ -382,6 +393,8 @@ def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:
         ("I don\u2019t want it anymore, so cancel it.", False),
         ("It's not what I ordered, please cancel the order.", False),
         ("No. Cancel the other one.", False),
+        ("Don't exchange anything. Cancel it instead.", False),
+        ("No, I want it instead of cancelling it.", True),
     ],
 )
 def test_a_write_behind_a_plain_no_is_certainly_without_consent(no: str, sure: bool) -> None:

@@ -30,8 +30,8 @@ _WHY = re.compile(r"\breasons?\b|\bwhy\b")
 _CLAUSE = re.compile(r"[,;:.!\n]|\b(?:so|and|but|then|please)\b")
 # A clause that asks for nothing, whatever it speaks of.
 _ASKS_NOT = re.compile(
-    r"\b(?:not?|nor|never|none|without|stop|instead|rather|if|unless|why|whether|keep|leave|before"
-    r"|until|after|wait|mind)\b|n't\b"
+    r"\b(?:not?|nor|never|none|without|stop|instead of|rather than|if|unless|why|whether|keep|leave"
+    r"|before|until|after|wait|mind)\b|n't\b"
 )
 _LINE = re.compile(r"(?<=[.?!])\s|\n")
 
@@ -67,9 +67,13 @@ def asks_for(text: str, write: str, domain: Domain) -> bool:
         write in domain.speaks_of(clause)
         for sentence, _ in answers.sentences(text)
         if "?" not in sentence
-        for clause in _CLAUSE.split(sentence)
-        if not _ASKS_NOT.search(clause)
+        for clause in asking(sentence)
     )
+
+
+def asking(sentence: str) -> list[str]:
+    """The clauses of a folded sentence that deny nothing and set no condition."""
+    return [clause for clause in _CLAUSE.split(sentence) if not _ASKS_NOT.search(clause)]
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from gem_ma.scenarios.service_desk.desk.facts import folded
 from gem_ma.scenarios.service_desk.reading.founded import Basis, worked_out
+from gem_ma.scenarios.service_desk.reading.phrases import fold
 from gem_ma.scenarios.service_desk.reading.values import numbers
 
 from gem_ma import ToolCall
@@ -39,7 +39,7 @@ class Knowledge:
     def hear(self, text: str) -> None:
         """Takes in a message of the customer."""
         self.brief(text)
-        self.customer.append(folded(text))
+        self.customer.append(fold(text))
 
     def take(self, result: str, *, foreign: bool, catalogue: bool) -> None:
         """Takes in the result of a call; `foreign`: it is on somebody else's record."""
@@ -51,7 +51,7 @@ class Knowledge:
     # Bounded words, so that `12` was not said with `123`.
     def was_given(self, value: Any) -> bool:
         """Whether the customer said a value, as words of their own."""
-        wanted = folded(value)
+        wanted = fold(str(value))
         return not wanted or any(
             re.search(rf"(?<![^\W_]){re.escape(wanted)}(?![^\W_])", text)
             for text in self.customer
@@ -73,11 +73,11 @@ class Knowledge:
 
     def _was_shown(self, value: str) -> bool:
         """Whether an id was shown; a customer may leave out the mark and the letter before its
-        digits."""
+        digits, or write them small."""
         # As people shorten ids: without the mark in front, or the digits alone.
         bare = _BARE.fullmatch(value)
         forms = (value, *bare.groups()) if bare else (value,)
-        return any(self.basis.holds(form) for form in forms)
+        return any(self.basis.holds(form) or self.was_given(form) for form in forms)
 
     def tells_catalogue(self, text: str) -> bool:
         """Whether a text tells a number that a public result holds and the customer did not
@@ -104,7 +104,7 @@ class Knowledge:
     def unfounded(self, text: str, ids: re.Pattern[str]) -> Iterator[str]:
         """What a text tells that nothing shown leads to."""
         for value in dict.fromkeys(ids.findall(text)):
-            if not self.basis.holds(value):
+            if not self._was_shown(value):
                 yield f"{value} was never shown"
         wild = {
             number

@@ -16,6 +16,7 @@ from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.reading.acts import Act, read
 from gem_ma.scenarios.service_desk.reading.answers import answer, corrects
 from gem_ma.scenarios.service_desk.reading.phrases import Phrasebook, fold, names
+from gem_ma.scenarios.service_desk.watching.consent import asking
 from gem_ma.scenarios.service_desk.watching.corpus import (
     TOKEN,
     corpus,
@@ -148,7 +149,8 @@ class Ledger:
         for line in lines_of(text) if self._due else ():
             kinds = self.book.writes(line)
             if not kinds & self._due:
-                for kind in kinds - self._foreign.keys():
+                asked = frozenset[str]().union(*map(self.book.writes, asking(line)))
+                for kind in kinds & asked - self._foreign.keys():
                     self._foreign[kind] = (step, line)
 
     def _off_task(self, kind: str) -> None:
