@@ -790,6 +790,27 @@ def test_each_empty_reply_counts_for_the_budget_also_of_a_request_that_fails(cou
     assert counts is None or before == 20
 
 
+@pytest.mark.parametrize("bad", [says(""), says("x", finish="error"), says("x", finish="odd")])
+def test_an_attempt_is_sent_only_where_the_budget_has_room_for_it(bad: Answer) -> None:
+    """Also one after an answer that was none and that its server counted."""
+    budget = Budget(tokens=35)  # a prompt of 13 at most and an answer of 10, three times: 7 + 3
+    request = Request("a", (Message("hi"),), sampling=Sampling(max_tokens=10))
+    with FaultServer([bad]) as server:
+        engine = OpenAI("m", base_url=server.url, budget=budget)
+        with pytest.raises(BudgetError, match=r"limits\.tokens is 35, 20 are spent"):
+            asyncio.run(engine.sample(request))
+    assert len(server.asked) == 2
+
+
+def test_what_extra_body_lets_a_model_say_is_claimed() -> None:
+    with FaultServer([says("x")]) as server:
+        body = {"max_tokens": 900}
+        engine = OpenAI("m", base_url=server.url, budget=Budget(tokens=800), extra_body=body)
+        with pytest.raises(BudgetError):
+            asyncio.run(engine.sample(Request("a", (Message("hi"),))))
+    assert not server.asked
+
+
 def test_usd_without_a_price_is_refused_by_the_budget() -> None:
     with pytest.raises(ConfigError, match="price"):
         asyncio.run(Budget(usd=1.0).claim(5, None, 5))

@@ -257,15 +257,17 @@ class OpenAI:
             read_there = [body["messages"], body.get("tools")]
             guessed = guess_tokens(json.dumps(read_there, ensure_ascii=False))
         how = self._read(bool(request.tools))
+        # `extra_body` may name either
+        most = (
+            body.get("max_completion_tokens") or body["max_tokens"] or request.sampling.max_tokens
+        )
         # a function for the body: what a server refused is left out from the next try on
-        most = request.sampling.max_tokens
-        reply = await self.remote.paid(
-            math.ceil(guessed * self._guess),
-            most,
+        reply = await self.remote.tried(
             lambda: self._adapted(body),
             how,
             self._adapted(self._tiny),
-            self._adapt,
+            adapt=self._adapt,
+            cost=(math.ceil(guessed * self._guess), most),
         )
         # the worst ratio so far: a claim that is too small would spend more than the limit
         if self.budget is not None:

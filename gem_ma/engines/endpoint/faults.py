@@ -32,7 +32,7 @@ from typing import Any
 
 from gem_ma.engines.endpoint.sentences import flagged, overflows
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.types import Attempt
+from gem_ma.kernel.types import Attempt, Usage
 
 RETRIED = frozenset({"rate_limited", "server", "transport", "bad_reply", "empty"})
 # characters of what a server said: that are kept, that are looked at
@@ -73,7 +73,7 @@ _SAYS = {  # kind -> whether a text says it; the first that does
 class Fault(Exception):
     """One attempt failed. `detail` is the beginning of the server's sentence. It may hold a key,
     which `without` takes out. `stray`: over a kept connection nothing came that answers the
-    request."""
+    request. `used`: tokens of an answer that was none."""
 
     def __init__(
         self,
@@ -83,9 +83,11 @@ class Fault(Exception):
         status: int | None = None,
         retry_after: float | None = None,
         stray: bool = False,
+        used: Usage = Usage(0, 0),  # noqa: B008  (frozen)
     ) -> None:
         self.kind = kind
         self.stray = stray
+        self.used = used
         self.status = status
         self.retry_after = retry_after
         # kept long until the key is out of it: cut first, half of one would stay
@@ -104,6 +106,7 @@ class Fault(Exception):
             status=self.status,
             retry_after=self.retry_after,
             stray=self.stray,
+            used=self.used,
         )
 
     def attempt(self, wait_s: float = 0.0) -> Attempt:

@@ -12,14 +12,16 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gem_ma.engines.endpoint.client import Client, client_of
 from gem_ma.engines.endpoint.endpoint import NO_KEY, Budget, Endpoint, Price, host_of
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, back_off, in_words
-from gem_ma.engines.endpoint.reply import decode, is_empty
+from gem_ma.engines.endpoint.reply import decode, is_empty, usage_of
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Usage
 
@@ -32,7 +34,6 @@ class Tries:
 
     most: int
     answered: int  # responses of the client when it began
-    wasted: list[Usage]  # of attempts without a usable reply
     count: int = 0
     empty: int = 0  # replies without text or call
     spent_s: float = 0.0
@@ -57,10 +58,7 @@ class Tries:
         if not is_empty(reply):
             return False
         self.empty += 1
-        if self.empty >= EMPTY_TRIES or self.count >= self.most:
-            return False
-        self.wasted.append(reply.usage)
-        return True
+        return self.empty < EMPTY_TRIES and self.count < self.most
 
 
 FIRST_CONTACT_TRIES = 5  # where no server was ever there
@@ -146,27 +144,18 @@ class Remote:
 
     # -- one request ------------------------------------------------------------------------------
 
-    async def paid(
-        self,
-        prompt: int,
-        most: int,
-        body: Callable[[], Body],
-        read: Read,
-        probe: Body,
-        adapt: Any = _no_change,
-    ) -> Reply:
-        """A reply out of the budget: `prompt` tokens are read and up to `most` sampled; see
-        `tried`. Raises BudgetError where they do not fit."""
-        if self.budget is None:
-            return await self.tried(body, read, probe, adapt=adapt)
-        claim = await self.budget.claim(prompt + most, self.price, prompt)
-        # what is settled where the request fails or is cancelled
+    @asynccontextmanager
+    async def _claim(self, cost: tuple[int, int] | None) -> AsyncIterator[list[Usage]]:
+        """What one attempt may cost, claimed; gives the list for what its answer says that it did.
+        Raises BudgetError."""
         used: list[Usage] = []
+        if self.budget is None or cost is None:
+            yield used
+            return
+        claim = await self.budget.claim(sum(cost), self.price, cost[0])
         try:
-            reply = await self.tried(body, read, probe, adapt=adapt, wasted=used)
-            used.append(reply.usage)
-            return reply
-        finally:
+            yield used
+        finally:  # also where it fails or is cancelled
             self.budget.settle(claim, used, self.price)
 
     async def tried(
@@ -179,27 +168,26 @@ class Remote:
         attempts: int | None = None,
         path: str | None = None,
         decoding: Callable[[bytes, str], Body] = decode,
-        wasted: list[Usage] | None = None,
+        cost: tuple[int, int] | None = None,
     ) -> Reply:
-        """The reply; `wasted` gets what each empty one before it did cost.
+        """The reply. `cost`: tokens that are read and sampled at most, out of the budget and for
+        each attempt; None = it costs nothing.
 
         `body` is asked for before every try; `adapt` tells whether it changed what will be sent,
         so that a refused option is left out. `probe`, a tiny body, shows whether the server is
-        there. Raises EngineError where this request failed, EndpointError where all would.
+        there. Raises EngineError where this request failed, EndpointError where all would,
+        BudgetError where an attempt does not fit.
         """
         patience = self.endpoint
         most = patience.attempts if attempts is None else min(patience.attempts, attempts)
         client = await self.client()
         # what samples nothing may change the server, and is never sent twice for a connection
-        tries = Tries(most, client.answered, [] if wasted is None else wasted, keep=path is None)
+        tries = Tries(most, client.answered, keep=path is None)
 
-        def reading(content: bytes, kind: str) -> Reply:
-            # before anything is cut from it, which would leave half a key
-            return read(self._key.hide_in(decoding(content, kind)))
-
+        reading = partial(self._read, read, decoding)
         while True:
             tries.count += 1
-            async with client.limiter:
+            async with self._claim(cost) as used, client.limiter:
                 began = time.monotonic()
                 sent = body()
                 # the clock starts inside: waiting for a place is nobody's fault
@@ -207,6 +195,7 @@ class Remote:
                 way = path or self.service.path
                 got = await self._once(client, way, sent, left_s, reading, tries.keep)
                 tries.spent_s += time.monotonic() - began
+                used.append(got.usage if isinstance(got, Reply) else got.used)
             self.met = self.met or client.answered > 0
             client.limiter.heard(isinstance(got, Fault) and got.kind == "rate_limited")
             if isinstance(got, Reply) and tries.looks_empty(got):
@@ -229,6 +218,17 @@ class Remote:
             if got.kind not in RETRIED:
                 raise self.refused(got)
             await self._wait(client, tries, got, probe)
+
+    def _read(
+        self, read: Read, decoding: Callable[[bytes, str], Body], content: bytes, kind: str
+    ) -> Reply:
+        # before anything is cut from it, which would leave half a key
+        answer = self._key.hide_in(decoding(content, kind))
+        try:
+            return read(answer)
+        except Fault as fault:
+            fault.used = usage_of(answer)
+            raise
 
     def _tell_once(self, fault: Fault, did: str = "refused", then: str = "") -> None:
         # in the server's words, which no record of a play that ends here has

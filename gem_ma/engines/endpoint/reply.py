@@ -24,7 +24,7 @@ from gem_ma.engines.endpoint.envelope import (
     thought_of,
 )
 from gem_ma.engines.endpoint.faults import Fault, of_error_body, of_error_within
-from gem_ma.engines.endpoint.stream import joined, object_at
+from gem_ma.engines.endpoint.stream import joined, list_at, object_at
 from gem_ma.kernel.parsing.calls import read_call
 from gem_ma.kernel.parsing.formats import parse_tool_calls
 from gem_ma.kernel.parsing.reasoning import split_reasoning
@@ -165,7 +165,7 @@ def read(body: dict[str, Any], *, tools_in_text: bool = False, ids_wanted: bool 
             f"{len(prompt_ids)} prompt ids, {len(token_ids)} ids, {len(logprobs)} log-probabilities"
         )
         raise Fault("bad_reply", f"token ids were asked for and not given ({what})", status=200)
-    usage = _usage(body, choice)
+    usage = usage_of(body)
     # both only where a server gives one thought apart and leaves another one in the text
     reasoning = "\n\n".join(filter(None, (clean(thought_of(message)), thought)))
     return Reply(
@@ -208,7 +208,7 @@ def read_completion(body: dict[str, Any], prompt: tuple[int, ...]) -> Reply:
             " sent",
             status=200,
         )
-    usage = _usage(body, choice)
+    usage = usage_of(body)
     model = _model(body)
     return Reply(
         prompt_ids=prompt,
@@ -299,19 +299,22 @@ def _tokens(
     return prompt, sampled, logprobs
 
 
-def _usage(body: dict[str, Any], choice: dict[str, Any]) -> Usage:
-    counts = object_at(body, "usage") or object_at(choice, "usage")
+def usage_of(body: dict[str, Any]) -> Usage:
+    """How many tokens a server counted, be it for an answer that is none; None for what it does
+    not say."""
+    choices = [choice for choice in list_at(body, "choices") if isinstance(choice, dict)]
+    holders = (object_at(holder, "usage") for holder in (body, *choices[:1]))
+    counts: dict[str, Any] = next(filter(None, holders), {})
     prompt = count_in(counts.get("prompt_tokens"))
     sampled = count_in(counts.get("completion_tokens"))
     total = count_in(counts.get("total_tokens"))
     thought = count_in(object_at(counts, "completion_tokens_details").get("reasoning_tokens"))
-    # OpenAI; Moonshot; DeepSeek
-    places = (
-        (object_at(counts, "prompt_tokens_details"), "cached_tokens"),
-        (counts, "cached_tokens"),
+    told = (
+        object_at(counts, "prompt_tokens_details").get("cached_tokens"),
+        counts.get("cached_tokens"),  # Moonshot
+        counts.get("prompt_cache_hit_tokens"),  # DeepSeek
     )
-    told = (count_in(at.get(name)) for at, name in (*places, (counts, "prompt_cache_hit_tokens")))
-    cached = next((count for count in told if count is not None), None)
+    cached = next((count for count in map(count_in, told) if count is not None), None)
     if prompt is not None and sampled is not None and total is not None:
         # xAI and Gemini count thoughts, which are paid as what was sampled, in the total alone
         beside = total - prompt - sampled

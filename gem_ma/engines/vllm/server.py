@@ -286,7 +286,8 @@ class Server:
         tiny = self._tiny()
         if attempts is not None:
             return await self.remote.tried(body, read, tiny, attempts=attempts)
-        return await self.remote.paid(len(prompt), int(body()["max_tokens"]), body, read, tiny)
+        cost = len(prompt), int(body()["max_tokens"])
+        return await self.remote.tried(body, read, tiny, cost=cost)
 
     def _body(self, wanted: Draw) -> Body:
         name = self.served_model if wanted.adapter is None else wanted.adapter.name
