@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_ma.kernel.parsing.strict_json import DECODER, clean_json, depth_exceeds
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.kernel.types import Sampling, Tool
+from gem_ma.kernel.types import Sampling, Tool, Unsaid
 
 # What the server answers where it does not do what was asked: one line, a status, and a code that
 # the libraries of chat completions know.
@@ -74,6 +74,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "repetition_penalty": (1,),
     "min_p": (0,),
+    "min_tokens": (0,),
+    "reasoning_effort": (),
+    "chat_template_kwargs": ({},),
     "logit_bias": ({},),
     "top_logprobs": (0,),
     "parallel_tool_calls": (True,),
@@ -127,11 +130,14 @@ def wanted(
                 f"{name}: {json.dumps(body[name])[:80]} is not served; leave it out", param=name
             )
     for name in DRAWS:
+        value = body.get(name)
         set_to = getattr(sampling, name)
-        if body.get(name) is not None and body[name] != set_to:
+        is_left = isinstance(set_to, Unsaid)
+        if value is not None and (is_left or value != set_to):
+            how = "as its server does" if is_left else f"at {set_to:g}"
             raise Refused(
-                f"{name}: the policy of this seat samples at {set_to:g}, as its config says; leave"
-                f" it out, or serve with policies.NAME.{name}={json.dumps(body[name])[:40]}",
+                f"{name}: the policy of this seat samples {how}, as its config says; leave it out,"
+                f" or serve with policies.NAME.{name}={json.dumps(value)[:40]}",
                 param=name,
             )
     for name in SWITCHES:

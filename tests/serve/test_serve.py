@@ -175,7 +175,11 @@ def test_drafts_are_replies_of_the_turn_that_they_were_made_in() -> None:
 REFUSED = [
     ({"n": 2}, "n:"),
     ({"temperature": 0.5}, "temperature: the policy of this seat samples at 1"),
-    ({"top_p": 0.9}, "top_p:"),
+    ({"top_p": 0.9}, "top_p: the policy of this seat samples at 1"),
+    ({"top_k": 0}, "top_k: the policy of this seat samples as its server does"),  # nobody named it
+    ({"reasoning_effort": "high"}, "reasoning_effort:"),
+    ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs:"),
+    ({"min_tokens": 9}, "min_tokens:"),
     ({"tool_choice": "required"}, "tool_choice:"),
     ({"tool_choice": {"type": "function", "function": {"name": "look"}}}, "tool_choice:"),
     ({"response_format": {"type": "json_object"}}, "response_format:"),
@@ -222,7 +226,7 @@ def test_what_would_change_the_answer_is_done_or_refused_by_one_line() -> None:
 
     notes: list[str] = []
     script = Scripted("clerk", replies=["one", "two", "three", "four", "five"])
-    episodes(plans(1), policies(script, temperature=1.0), program, note=notes.append)
+    episodes(plans(1), policies(script, temperature=1.0, top_p=1.0), program, note=notes.append)
     for (change, line), (status, body) in zip(REFUSED, answers, strict=True):
         message = body["error"]["message"]
         assert status == 400 and message.startswith(line) and "\n" not in message, (change, body)
