@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_ma.engines.api.openai import OpenAI
+from gem_ma.engines.api.thoughts import Thoughts
 from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.faults import RETRIED, Fault
 from gem_ma.engines.endpoint.reply import (
@@ -452,6 +453,26 @@ def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
         thoughts = [one.get(field) for one in own] if field else [None] * 3
         assert thoughts == (["thought 0", "thought 2", "thought 4"] if field else [None] * 3)
         assert field is not None or "thought" not in json.dumps(own)
+
+
+def test_a_thought_goes_back_with_the_message_that_it_led_to() -> None:
+    """Also where the same words, or calls of the same id, stand behind many thoughts."""
+
+    def asked(turn: int, *own: str) -> Request:
+        said = tuple(message for text in own for message in (Message("and?"), Message(text, "a")))
+        return Request("a", (*said, Message("and?")), conversation="t/0/a", turn=turn)
+
+    thoughts = Thoughts()
+    for turn in range(4):  # a window of two messages moves
+        thoughts.keep(asked(turn, *["yes"] * min(turn, 2)), Reply("yes", reasoning=f"of {turn}"))
+    assert list(thoughts.of(asked(4, "yes", "yes")).values()) == ["of 2", "of 3"]
+    # a draft of this turn led to no message
+    thoughts.keep(asked(4, "yes", "yes"), Reply("yes", reasoning="draft"))
+    assert list(thoughts.of(asked(4, "yes", "yes")).values()) == ["of 2", "of 3"]
+    # the second one did, and then each of its steps
+    thoughts.keep(asked(4, "yes", "yes"), Reply("yes", reasoning="of 4"))
+    assert list(thoughts.of(asked(4, "yes", "yes", "yes")).values()) == ["of 2", "of 3", "of 4"]
+    assert list(thoughts.of(asked(5, "yes", "yes")).values()) == ["of 3", "of 4"]
 
 
 def test_a_record_keeps_reasoning_and_model() -> None:
