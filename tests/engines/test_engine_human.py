@@ -94,6 +94,18 @@ def test_only_what_is_new_is_printed_and_never_the_own_lines() -> None:
     )
 
 
+def test_behind_a_memory_all_that_is_new_is_printed() -> None:
+    engine, output = seat("hello\n" * 4)
+    view = [Message("rules")]
+    for turn in range(4):
+        view += [Message(f"news {turn}", "b"), Message("your move?")]
+        ask(engine, *view[:1], *view[1:][-5:], conversation="x", turn=turn)
+        view.append(Message("hello", "a"))
+    shown = output.getvalue()
+    assert [shown.count(f"news {turn}") for turn in range(4)] == [1] * 4
+    assert shown.count("your move?") == 4 and shown.count("rules") == shown.count("===") / 2 == 1
+
+
 def test_control_characters_of_others_never_reach_the_terminal() -> None:
     engine, output = seat("ok\n")
     ask(

@@ -61,7 +61,7 @@ class Human:
                 f" policies.{in_quotes(policy)}.force=true"
             )
         self._turn = asyncio.Lock()  # one person, one question
-        self._printed: dict[str, int] = {}  # conversation -> messages already printed
+        self._printed: dict[str, tuple[int, int]] = {}  # conversation -> turn, messages in it
         self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
         self._reading: Future[str] | None = None
 
@@ -101,19 +101,23 @@ class Human:
 
     def _show(self, request: Request) -> None:
         # a person scrolls up; only what is new is printed
-        already = self._printed.get(request.conversation, 0)
-        if already > len(request.messages):  # the conversation is played again
+        turn, already = self._printed.get(request.conversation, (-1, 0))
+        if request.turn != turn:
+            # by the own line, not by their number: behind a memory messages go in front
+            own = [at for at, each in enumerate(request.messages) if each.sender == request.agent]
+            already = own[-1] + 1 if own else 0
+        # unknown, or played again
+        is_new = turn < 0 or request.turn < turn or already > len(request.messages)
+        if is_new:
             already = 0
-        self._printed[request.conversation] = len(request.messages)
-        lines = [f"--- {request.agent} ---" if already else _heading(request)]
+        self._printed[request.conversation] = request.turn, len(request.messages)
+        lines = _heading(request) if is_new else [f"--- {request.agent} ---"]
         lines += [
             spoken_line(message)
             for message in request.messages[already:]
             if message.sender != request.agent
         ]
-        if request.tools and (
-            not already or self._tools.get(request.conversation) != request.tools
-        ):
+        if request.tools and (is_new or self._tools.get(request.conversation) != request.tools):
             lines += map(usage, request.tools)
             lines.append(
                 '  call one by typing /name key=value ..., or {"name": ..., "arguments": {...}};'
@@ -153,11 +157,11 @@ def _read(stream: TextIO, answer: Future[str]) -> None:
         answer.set_result("")
 
 
-def _heading(request: Request) -> str:
+def _heading(request: Request) -> list[str]:
     """The line above a new play. A conversation of the driver is `task/seed/repeat/agent`."""
     task, *rest = request.conversation.rsplit("/", 3)
     of = f" (task {task})" if task and len(rest) == 3 else ""
-    return f"=== a new play{of}: you are {request.agent} ==="
+    return [f"=== a new play{of}: you are {request.agent} ==="]
 
 
 def _answer(text: str, request: Request) -> Reply | list[str]:
