@@ -233,23 +233,28 @@ def completion(
 
 def events(reply: Reply, message: Mapping[str, Any], name: str, wanted: Wanted) -> Iterator[bytes]:
     """The same as server-sent events."""
-    whole = _envelope("chat.completion.chunk", reply, name)
+    whole = completion(reply, message, name, wanted) | {"object": "chat.completion.chunk"}
+    usage = whole.pop("usage")
+    prompt = {key: whole.pop(key) for key in ("prompt_token_ids",) if key in whole}
+    # what is left of the choice is what was sampled: it stands beside the first piece
+    (sampled,) = whole.pop("choices")
+    finish = sampled.pop("finish_reason")
+    del sampled["message"]
 
-    def event(delta: Mapping[str, Any], **more: Any) -> bytes:
+    def event(delta: Mapping[str, Any], beside: Mapping[str, Any] = {}, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None, **more}
-        return _line({**whole, "choices": [choice]})
+        return _line({**whole, **beside, "choices": [choice]})
 
     calls = message.get("tool_calls", ())
-    texts = {key: message[key] for key in ("content", "reasoning_content") if message.get(key)}
-    logprobs = {"logprobs": _logprobs(reply)} if wanted.logprobs else {}
-    yield event({"role": "assistant", "content": "" if not calls else None})
-    for key, text in texts.items():
-        yield event({key: text}, **(logprobs if key == "content" else {}))
-    for index, call in enumerate(calls):
-        yield event({"tool_calls": [{"index": index, **call}]})
-    yield event({}, finish_reason=_finish(reply, message))
+    texts = [key for key in ("content", "reasoning_content") if message.get(key)]
+    pieces: list[dict[str, Any]] = [{key: message[key]} for key in texts]
+    pieces += [{"tool_calls": [{"index": index, **call}]} for index, call in enumerate(calls)]
+    yield event({"role": "assistant", "content": "" if not calls else None}, prompt)
+    for number, piece in enumerate(pieces or [{}]):
+        yield event(piece, **({} if number else sampled))
+    yield event({}, finish_reason=finish)
     if wanted.usage:
-        yield _line({**whole, "choices": [], "usage": _usage(reply)})
+        yield _line({**whole, "choices": [], "usage": usage})
     yield DONE
 
 
@@ -280,7 +285,7 @@ def _usage(reply: Reply) -> dict[str, int]:
 def _logprobs(reply: Reply) -> dict[str, Any] | None:
     """Per sampled id, named as vLLM names ids; None where the engine knows none. A text for each
     would be wrong: ids of one letter are joined to it."""
-    if not reply.logprobs:
+    if not reply.logprobs or not reply.token_ids:  # an endpoint may tell the one alone
         return None
     pairs = zip(reply.token_ids, reply.logprobs, strict=True)
     return {

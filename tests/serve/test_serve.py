@@ -19,6 +19,7 @@ import pytest
 import gem_ma
 from gem_ma.config.loading import load
 from gem_ma.driver.rollout import play_many
+from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.engines.small.scripted import Scripted
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
@@ -26,6 +27,8 @@ from gem_ma.kernel.types import Malformed, Reply, ToolCall
 from gem_ma.serving import door, routes
 from gem_ma.serving.desk import Desk
 from gem_ma.serving.door import Door
+from gem_ma.serving.requests import Wanted
+from gem_ma.serving.routes import Sayings, completion, events
 from gem_ma.trainers.seat import Play, PlayOver, SeatError, plays
 from tests.command_line import environment
 from tests.command_line import gem_ma as command
@@ -280,6 +283,22 @@ def test_logprobs_and_ids_are_those_that_were_sampled() -> None:
     ]
     assert whole["choices"][0]["token_ids"] == [40, 41] and whole["prompt_token_ids"] == [1, 2, 3]
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+LOOKS = (ToolCall("c", "look", {"at": 1}),)
+
+
+@pytest.mark.parametrize("ids", [(40, 41), ()])  # an endpoint may tell log-probabilities alone
+@pytest.mark.parametrize(("text", "calls"), [("ok", ()), ("", LOOKS), ("ok", LOOKS), ("", ())])
+def test_a_stream_says_what_the_whole_reply_says(text: str, calls: Any, ids: Any) -> None:
+    reply = Reply(text, calls, (1, 2, 3), ids, (-0.5, -1.25), policy="p", reasoning="hm")
+    message = Sayings("clerk").written(reply)
+    wanted = Wanted(usage=True, logprobs=True, ids=True)
+    whole = completion(reply, message, "n", wanted)
+    streamed = b"".join(events(reply, message, "n", wanted))
+    got = read(decode(streamed, "text/event-stream"))
+    assert got == read(whole) and got.token_ids == ids and got.prompt_ids == (1, 2, 3)
+    assert got.logprobs == (reply.logprobs if ids else ())
 
 
 def test_a_silent_program_fails_its_play_alone_and_the_record_says_so() -> None:
