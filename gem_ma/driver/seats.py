@@ -174,9 +174,11 @@ class Remembering:
             )
             # a thread of its own: it is not part of the conversation that the agent has
             reply = await self._sample(prompt, thread=f"{thread}/summary", policy=SUMMARY)
-            folded = old
-            text = reply.text.strip()
-            self._folded[thread] = (folded, text)
+            # a model that thought until its room was full has said nothing: the messages stay
+            if said := reply.text.strip():
+                folded = old
+                text = said
+                self._folded[thread] = (folded, text)
         return folded, text
 
     def _checked_text(self, text: Any) -> str:

@@ -149,6 +149,16 @@ def test_a_policy_writes_the_summary_and_reads_the_one_before() -> None:
     assert sum(len(turn.replies) for turn in episode.turns) == len(noted.prompts)
 
 
+def test_where_no_summary_came_the_messages_stay() -> None:
+    """As of a model that has no room left after its thoughts."""
+    noted = Noted()
+    answer = noted.answer
+    noted.answer = lambda request: "" if "/summary" in request.conversation else answer(request)
+    seat = Seat("direct", "main", memory={"window": 2, "summary": "main"})
+    asyncio.run(play(Plan(Desk(), {"clerk": seat}), {"main": noted.policy()}))
+    assert noted.prompts[-1][:2] == ["Be kind.", "customer 0"] and len(noted.prompts[-1]) == 12
+
+
 def test_a_summary_is_repeated_from_the_record_by_a_branch() -> None:
     noted, episode = played({"window": 2, "summary": "main"})
     before = len(noted.prompts)
