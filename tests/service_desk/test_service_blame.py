@@ -164,6 +164,12 @@ HARD = Violation(5, "CONSENT", True, "no yes")
 UNDONE = Violation(7, "undue_refusal", True, "x")
 
 
+REFUSED = {
+    "verdict": replace(LOST, parts={"database": True, "facts": True, "outcome": False}),
+    "refused": True,
+}
+
+
 def left(said: str) -> Outcome:
     """A talk in which the user said this, and left content."""
     return Outcome(
@@ -241,6 +247,9 @@ NUMBER = {"findings": [Violation(2, "UNFOUNDED", True, "7")]}
             "user",
             "wrong_end",
         ),
+        ({**REFUSED, "outcome": ended("refused")}, "assistant", "bad_refusal"),
+        ({**REFUSED, "outcome": ended("settled")}, "assistant", "bad_refusal"),
+        ({**REFUSED}, "user", "wrong_end"),
         ({"end": End.FAILED, "verdict": None, "outcome": None}, "infrastructure", "failed"),
         ({"end": End.TIMEOUT}, "infrastructure", "timeout"),
         ({"end": End.MAX_TOKENS}, "environment", "max_tokens"),
@@ -262,7 +271,7 @@ def test_the_first_critical_event_decides(given: dict[str, Any], side: str, caus
     )
     assert isinstance(found, Blame)
     assert (found.side, found.cause) == (side, cause)
-    unsure = cause in ("early_stop", "undue_refusal")
+    unsure = cause in ("early_stop", "undue_refusal", "bad_refusal")
     assert found.sure is not unsure
 
 

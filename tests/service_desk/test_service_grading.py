@@ -12,7 +12,7 @@ from gem_ma.scenarios.service_desk.desk.facts import distance
 from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Event, Outcome
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service_desk.grading.goals import goals_of
-from gem_ma.scenarios.service_desk.grading.refusals import refused
+from gem_ma.scenarios.service_desk.grading.refusals import refused, undue
 from gem_ma.scenarios.service_desk.reading.acts import SURE, read
 from gem_ma.scenarios.service_desk.reading.founded import Basis, worked_out
 from gem_ma.scenarios.service_desk.reading.values import kind_of, tells
@@ -338,6 +338,13 @@ def test_a_due_refusal_is_said_with_its_reason(texts: Sequence[str], fits: bool)
     ):
         assert judged(task, outcome=log(*blind, *texts, reason="refused")).reward == 0.0
     assert judged(task, outcome=log(look, *texts, reason="gave_up")).reward == 0.0
+
+
+def test_what_is_offered_in_place_of_a_refused_change_is_no_reason() -> None:
+    text = "I can't cancel it, it was delivered. You may return it to your original payment method."
+    assert not undue({"order_status"}, [text.lower()], RETAIL)
+    told = text.replace("You may return it to", "I can see that it isn't").lower()
+    assert undue({"order_status"}, [told], RETAIL) == {"payment_method"}
 
 
 @pytest.mark.parametrize("reason", NATURAL)

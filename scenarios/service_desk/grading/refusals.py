@@ -28,9 +28,10 @@ REFUSES = re.compile(
     r"|there (?:isn't|is no|are no)|no further|can only|only be|but not (?:to|for|into))\b"
 )
 _CLAUSE = re.compile(r"(?<=[.!?;:])\s|,\s|\n")
-_GENERAL = re.compile(  # speaks of a rule or of what may be, not of why this is refused
+_GENERAL = re.compile(  # speaks of a rule, of what may be or is offered, not of why this is refused
     r"\?|\b(?:if|unless|only (?:if|when|for|be|accept|allow)|as long as|would have to|(?:can"
     r"|may) (?:be )?(?:either|only)|either)\b"
+    r"|\b(?:you|i|we) (?:can|may|could)\b(?!'t| ?not\b| (?:see|tell|confirm|find|say))"
 )
 
 

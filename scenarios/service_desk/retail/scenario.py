@@ -20,6 +20,7 @@ from gem_ma.scenarios.service_desk.desk.log import Desk, Outcome, Rules, Style, 
 from gem_ma.scenarios.service_desk.desk.talk import retell, talk
 from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.grading.goals import wishes_in
+from gem_ma.scenarios.service_desk.grading.refusals import refuses
 from gem_ma.scenarios.service_desk.grading.tau2 import MAX_ERRORS, MAX_STEPS
 from gem_ma.scenarios.service_desk.retail.benchmark.sources import Source, open_source
 from gem_ma.scenarios.service_desk.retail.benchmark.tau2_grading import (
@@ -329,6 +330,7 @@ class Retail(Scenario):
             flags=task.flags,
             loose=loose,
             wrote=bool(monitor.made),
+            refused=task.goal == "refused" and any(refuses(each, domain) for each in outcome.texts),
         )
         return Audit(desk, verdict, strict, monitor, faults, whose)
 

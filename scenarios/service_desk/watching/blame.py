@@ -99,6 +99,7 @@ class Terms:
     flags: Sequence[str] = ()
     loose: Iterable[str] = ()
     wrote: bool = False  # the assistant made a write
+    refused: bool = False  # a refusal was due, and the assistant refused
 
 
 @flat
@@ -180,8 +181,10 @@ def _without_event(
             "fault",
             last,
         )
-    # All was done: only the typed reason can be wrong then.
+    # All was done: only the typed reason can be wrong then, or how the assistant refused.
     if parts.get("database") and parts.get("facts", True) and outcome.by == "user":
+        if terms.refused and outcome.reason in ("refused", "settled"):
+            return Blame(ASSISTANT, "bad_refusal", last, sure=False)
         return Blame(
             USER, "wrong_end", last, f"all was right, and the user left with {outcome.reason}"
         )

@@ -21,6 +21,7 @@ DID = {
     "wrong_write": "made a change that leads away from the goal",
     "no_write_after_consent": "did not make the change that had a yes",
     "undue_refusal": "refused what can be done",
+    "bad_refusal": "refused for another reason than the due one, or without a look at it",
     "missing_fact": "did not tell a fact that was wanted",
     "not_served": "left the task undone",
     "limit": "did not get there within the bounds of the talk",
