@@ -369,6 +369,14 @@ def test_an_id_that_a_customer_wrote_in_its_own_way_was_shown(said: str) -> None
     assert list(known.unfounded("I will look up #W1000334.", RETAIL.ids))
 
 
+@pytest.mark.parametrize("ending", ["ending in **0447**", "(****0447)", "Ending with 0447"])
+def test_the_last_digits_of_a_card_that_was_shown_are_founded(ending: str) -> None:
+    known, text = Knowledge(), f"Your gift card {ending} has $500.00."
+    known.take('{"id": "gift_card_9120447", "balance": 500.0}', foreign=False, catalogue=False)
+    assert not list(known.unfounded(text, RETAIL.ids))
+    assert len(list(known.unfounded(text.replace("0447", "0448"), RETAIL.ids))) == 1
+
+
 def test_the_number_of_a_parcel_that_nothing_showed_is_unfounded() -> None:
     assert "UNFOUNDED" in _cancels_on(
         "Your parcel has the number 998877665544. Shall I cancel order {order}, {reason}?"

@@ -16,6 +16,8 @@ from gem_ma.scenarios.service_desk.reading.values import numbers
 from gem_ma import ToolCall
 
 LONG = 10_000  # a number of so many digits may be that of an id
+# How people tell a card by its last digits: `ending in 0447`, `****0447`.
+_ENDING = re.compile(r"(?i)(?:\bend(?:ing|s) (?:in|with)\b|[*•…x]{2}|\.{3})\W{0,5}(\d{3,9})(?!\w)")
 _BARE = re.compile(r"#?([A-Za-z]{0,2}(\d{5,}))")
 LARGE = 100  # a smaller whole number may be a count of anything
 HUGE = 10**9  # a larger number is an id, and looked for as one
@@ -106,6 +108,7 @@ class Knowledge:
         for value in dict.fromkeys(ids.findall(text)):
             if not self._was_shown(value):
                 yield f"{value} was never shown"
+        text = _ENDING.sub(lambda found: " " if self._ends(found[1]) else found[0], text)
         wild = {
             number
             # Ids are looked for as ids above.
@@ -116,6 +119,10 @@ class Knowledge:
         wild -= worked_out([text], wild) if wild else set()
         for number in sorted(wild):
             yield f"{number} is in no result and follows from none in one step"
+
+    def _ends(self, digits: str) -> bool:
+        """Whether a long number that was shown ends so."""
+        return any(run.endswith(digits) for text in self.basis.texts for run in _digits(text))
 
     def _inside(self, number: Decimal) -> bool:
         """Whether the digits of a long number are those of an id that was shown: people tell ids
