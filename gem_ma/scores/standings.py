@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gem_ma.kernel.errors import DataError
-from gem_ma.scores.groups import ONE_PLAY, Id, finite
+from gem_ma.scores.groups import ONE_PLAY, Id
 from gem_ma.scores.populations import alpha_rank, nash_average
-from gem_ma.scores.ratings import ratings
 from gem_ma.scores.stats import apart, mean_interval
-from gem_ma.scores.tournaments import matches_of
+from gem_ma.scores.tournaments import matches_of, rated_of, told
 
 Names = tuple[str, ...]
 Returns = Mapping[Names, Mapping[str, Mapping[Id, float]]]  # cell -> agent -> play -> its return
@@ -62,13 +61,13 @@ def standings(
     table = (tables[0][:, :, order] + np.swapaxes(tables[1][:, :, order], 1, 2)) / 2
     rated = _rated(list(seats), returns, copied)
     players = _players(names, table, rated, method)
-    worth = _told(mean_interval(apart(paid[1], paid[0]).mean((0, 1))), copied)
+    worth = told(mean_interval(apart(paid[1], paid[0]).mean((0, 1))), copied)
     found["seats"] = {"agents": list(seats), **worth}
     means = (paid[0] + paid[1])[:, order] / 2
     # all alike: the rules fix what both are paid, as in a game of two sides
     if np.ptp(means, axis=(0, 1)).max() > 1e-9:
         found["cross_play"] = {
-            key: _told(mean_interval(values), copied) for key, values in _cross_play(means).items()
+            key: told(mean_interval(values), copied) for key, values in _cross_play(means).items()
         }
     return {**found, "players": players}
 
@@ -80,12 +79,6 @@ def _cross_play(shared: NDArray[Any]) -> dict[str, NDArray[Any]]:
     alone = shared[is_self].mean(0)
     others = shared[~is_self].mean(0)
     return {"self": alone, "cross": others, "gap": apart(others, alone)}
-
-
-def _told(estimate: Any, copied: bool) -> dict[str, Any]:
-    bounds = (None, None) if copied else (finite(estimate.low), finite(estimate.high))
-    method = ONE_PLAY if copied else estimate.method
-    return {"mean": estimate.mean, "low": bounds[0], "high": bounds[1], "method": method}
 
 
 def _by_seat(
@@ -142,20 +135,7 @@ def _rated(agents: Sequence[str], returns: Returns, copied: bool) -> dict[str, d
         if play in paid.get(second, {})
         for match in matches_of(play, [((one,), value), ((other,), paid[second][play])])
     ]
-    try:
-        rated = ratings(played)
-    except DataError:
-        return {}
-    known = not copied and len({game.key for game in played}) > 1
-    return {
-        name: {
-            "mean": one.points,
-            "low": one.low if known else None,
-            "high": one.high if known else None,
-            "method": ONE_PLAY if copied else "resampled tasks",
-        }
-        for name, one in rated.items()
-    }
+    return rated_of(played, copied)
 
 
 def _interval(values: NDArray[Any], method: str) -> dict[str, Any]:

@@ -231,25 +231,14 @@ def tournament_table(
     met = [match for play, _, sides in ordered for match in matches_of(play, sides)]
     skills = plackett_luce(sides for _, _, sides in ordered)
     moved = elo(met)
-    try:
-        rated = ratings(met)
-    except DataError:
-        rated = {}
-    known = not copied and len({match.key for match in met}) > 1
+    rated = rated_of(met, copied)
     counts = Counter(name for _, names, _ in ordered for name in names)
     names = list(dict.fromkeys(name for pair in cells for name in pair))
     players = [
         {
             "name": name,
             "plays": counts[name],
-            "rating": {
-                "mean": one.points,
-                "low": one.low if known else None,
-                "high": one.high if known else None,
-                "method": ONE_PLAY if copied else "resampled tasks",
-            }
-            if (one := rated.get(name))
-            else None,
+            "rating": rated.get(name),
             **skills.get(name, Standing())._asdict(),
             "elo": moved.get(name, 0.0),
         }
@@ -271,12 +260,35 @@ def gap_of(gaps: Sequence[tuple[tuple[str, int], float]], copied: bool) -> dict[
     if not gaps:
         return None
     starts, values = zip(*gaps, strict=True)
-    found = mean_interval(values, starts)
+    return told(mean_interval(values, starts), copied)
+
+
+def rated_of(played: Sequence[Match], copied: bool) -> dict[str, dict[str, Any]]:
+    """Player -> its Bradley-Terry rating, as JSON values; {} where the matches do not compare all
+    of them."""
+    try:
+        rated = ratings(played)
+    except DataError:
+        return {}
+    known = not copied and len({game.key for game in played}) > 1
     return {
-        "mean": found.mean,
-        "low": None if copied else finite(found.low),
-        "high": None if copied else finite(found.high),
-        "method": ONE_PLAY if copied else found.method,
+        name: {
+            "mean": one.points,
+            "low": one.low if known else None,
+            "high": one.high if known else None,
+            "method": ONE_PLAY if copied else "resampled tasks",
+        }
+        for name, one in rated.items()
+    }
+
+
+def told(estimate: Any, copied: bool) -> dict[str, Any]:
+    """An interval as JSON values; of copies of one play without its bounds."""
+    return {
+        "mean": estimate.mean,
+        "low": None if copied else finite(estimate.low),
+        "high": None if copied else finite(estimate.high),
+        "method": ONE_PLAY if copied else estimate.method,
     }
 
 
