@@ -16,6 +16,7 @@ from gem_ma.scenarios.service_desk.grading.goals import wishes_in
 from gem_ma.scenarios.service_desk.reading.acts import READ
 from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL, domain_of
+from gem_ma.scenarios.service_desk.watching.consent import denies
 from gem_ma.scenarios.service_desk.watching.findings import Violation
 from gem_ma.scenarios.service_desk.watching.knowledge import Knowledge
 from gem_ma.scenarios.service_desk.watching.monitor import Monitor
@@ -342,6 +343,22 @@ def test_no_argument_of_a_model_makes_the_judges_crash(scoring: str) -> None:
     desk.watchers = [Monitor(domain_of(scenario.source.world(task))), *desk.watchers]
     retell(desk, ({agent: action} for agent, action in acts))
     assert len(desk.events) >= len(acts)
+
+
+@pytest.mark.parametrize(
+    ("asked", "no", "sure"),
+    [
+        ("Anything else to cancel before I go ahead?", "No, I don't want anything else.", False),
+        ("Anything else to cancel before I go ahead?", "No, please don't cancel it.", True),
+        ("I'll cancel it. Do you have any questions?", "No, I don't have any questions.", False),
+        ("Shall I cancel it? Or would you rather keep it?", "I don't want to keep it.", False),
+        ("Shall I cancel it? Or would you rather keep it?", "No, keep it, please.", True),
+        ("Should I refund your gift card instead of PayPal?", "No, PayPal is fine.", False),
+        ("Shall I cancel it?", "No, I don't have any use for that.", True),
+    ],
+)
+def test_a_no_answers_the_last_question(asked: str, no: str, sure: bool) -> None:
+    assert denies(no, asked) is sure
 
 
 def _cancels_on(text: str, answer: str = "Yes.") -> set[str]:

@@ -26,6 +26,16 @@ _WORD = re.compile(r"[^\W_]+")
 # Words of nearly every write of a desk.
 _SAYS_LITTLE = frozenset(("order", "account", "ending", "longer", "needed", "ordered", "mistake"))
 _YES = re.compile(r"\b(?:yes|go ahead)\b")
+_QUESTION = re.compile(r"[^.!?\n]{1,400}\?")
+# Asks for something beside a yes, or leaves a choice: a no to it may be a no to that.
+_OTHER = re.compile(
+    r"\b(?:else|more|other|another|rather|prefer|instead|keep|questions?|concerns?|which|what)\b"
+)
+_DENIES = re.compile(
+    r"^\W*(?:please |just )?(?:don't|do not|stop|leave|keep)\b"
+    r"|\b(?:don't|do not) (?:want|wish|agree|consent)\b"
+    r"(?!.{0,80}\b(?:else|more|other|keep|questions?)\b)"
+)
 _WHY = re.compile(r"\breasons?\b|\bwhy\b")
 _CLAUSE = re.compile(r"[,;:.!\n]|\b(?:so|and|but|then|please)\b")
 # A clause that asks for nothing, whatever it speaks of.
@@ -45,8 +55,9 @@ class Breach(NamedTuple):
 
 def denies(text: str, asked: str) -> bool:
     """Whether a customer's text is a plain no to what the last message `asked`: some sentence is
-    a no, and none a yes. A short one may answer whether there is anything else, and why it is
-    wanted is no answer to a message that asks for a reason."""
+    a no, and none a yes. A short one may answer whether there is anything else, a longer one a
+    last question that leaves a choice, unless it denies in words of its own; and why it is wanted
+    is no answer to a message that asks for a reason."""
     told_why = _WHY.search(plain(asked)) is not None
     readings = {
         reading
@@ -57,6 +68,8 @@ def denies(text: str, asked: str) -> bool:
         return False
     if answers.is_partial(text):
         return False
+    if (questions := _QUESTION.findall(plain(asked))) and _OTHER.search(questions[-1]):
+        return any(_DENIES.search(clause) for clause in _CLAUSE.split(plain(text)))
     return len(text.split()) > SHORT or cues.MORE.search(plain(asked)) is None
 
 

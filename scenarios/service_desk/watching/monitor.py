@@ -38,12 +38,7 @@ from gem_ma.scenarios.service_desk.domain import (
 from gem_ma.scenarios.service_desk.reading.acts import SURE, read
 from gem_ma.scenarios.service_desk.reading.answers import answer
 from gem_ma.scenarios.service_desk.reading.values import unmarked
-from gem_ma.scenarios.service_desk.watching.consent import (
-    Breach,
-    Conversation,
-    asks_for,
-    denies,
-)
+from gem_ma.scenarios.service_desk.watching.consent import Breach, Conversation, asks_for, denies
 from gem_ma.scenarios.service_desk.watching.endings import feasible, wrong_end
 from gem_ma.scenarios.service_desk.watching.findings import CODES, Violation
 from gem_ma.scenarios.service_desk.watching.knowledge import Knowledge
