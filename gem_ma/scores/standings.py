@@ -53,8 +53,7 @@ def standings(
     weights = np.vstack([np.ones(units), draws]) / units
     tables = [np.moveaxis(one @ weights.T, -1, 0) for one in paid]
     method = ONE_PLAY if copied else "resampled tasks"
-    found: dict[str, Any] = {"units": units, "resamples": count, "seats": None}
-    found["cross_play"] = None
+    found: dict[str, Any] = {"units": units, "resamples": count, "seats": None, "cross_play": None}
     if not shared:
         return {**found, "players": _by_seat(seats, tables, method)}
     order = [others[0][1].index(name) for name in names]
