@@ -325,7 +325,7 @@ def liars(seed: int) -> Iterator[Arm]:
             "agents.answerer=twenty_questions_strong",
             n=500,
         )
-        measured = {name: each["mean"] for name, each in found["measures"].items()}
+        measured = _measured(found)
         paid = found["returns"]["guesser_0"]["mean"]
         yield f"fine of {fine}", "honest, believed", _of_liar(measured, paid)
         for arm, learners, guesser in (
@@ -352,10 +352,21 @@ def _of_liar(measured: Mapping[str, float], paid: float) -> Numbers:
 
 
 def smollm2(seed: int) -> Iterator[Arm]:
-    """A real language model in both seats, before and after it learned."""
+    """A real language model in both seats: as it copied a script, after both learned from what they
+    were paid, as it came, and the script."""
     found = _trained("study_smollm2", seed)
-    for when in ("before", "after"):
-        yield "SmolLM2", when, _sampled(found, when)
+    yield "SmolLM2", "copied the script", _sampled(found, "before")
+    yield "SmolLM2", "then both learned", _sampled(found)
+    bare = _played("study_smollm2", seed, n=128)
+    yield "SmolLM2", "as it came", _measured(bare)
+    world = ("scenario.form=taboo", "scenario.animals=4", "scenario.turns=1")
+    cast = ("scenario.forbidden=0", "agents.*=twenty_questions_strong")
+    script = _played("twenty_questions", seed, *world, *cast, n=128)
+    yield "SmolLM2", "the script itself", _measured(script)
+
+
+def _measured(summary: Mapping[str, Any]) -> Numbers:
+    return {name: each["mean"] for name, each in summary["measures"].items()}
 
 
 class Study(NamedTuple):
@@ -375,7 +386,7 @@ STUDIES = {
     "reviewers": Study(reviewers, ("Shapley", "team", "words")),
     "attackers": Study(attackers, ("violations", "success", "turns")),
     "liars": Study(liars, ("guesser", "found", "lies told", "questions")),
-    "smollm2": Study(smollm2, ("found", "lies", "information"), 2),
+    "smollm2": Study(smollm2, ("found", "lies", "information"), 3),
 }
 
 
@@ -493,7 +504,7 @@ def tell() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(STUDIES))
-    parser.add_argument("--seeds", type=int, help="5; of smollm2 2")
+    parser.add_argument("--seeds", type=int, help="5; of smollm2 3")
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--write", action="store_true", help="keep the numbers, tell them")
     parser.add_argument("--tell", action="store_true", help="tell what is kept; play nothing")
