@@ -97,7 +97,7 @@ class SampledTokens:
         for turn in game.turns[self._turns :]:
             for reply in turn.replies:
                 # a server that tells no counts is not limited by them
-                self._tokens += len(reply.token_ids) or reply.usage.completion_tokens or 0
+                self._tokens += reply.sampled or 0
         self._turns = len(game.turns)
         return self._tokens
 

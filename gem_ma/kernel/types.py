@@ -362,6 +362,11 @@ class Reply:
     images: tuple[str, ...] = ()
 
     @property
+    def sampled(self) -> int | None:
+        """How many tokens it has: its ids, else what the server counted; None = it did not."""
+        return len(self.token_ids) or self.usage.completion_tokens
+
+    @property
     def silent(self) -> bool:
         """True where nothing was said, called, thought or sampled, and neither a filter nor a
         full context is the reason."""

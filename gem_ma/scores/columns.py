@@ -163,8 +163,7 @@ def _count(counts: AgentCounts, turn: Turn) -> None:
     cut = action.cut
     for reply in turn.replies:
         cut += reply.cut
-        # ids where the engine gives them; a server's own count otherwise
-        counts.sampled += len(reply.token_ids) or reply.usage.completion_tokens or 0
+        counts.sampled += reply.sampled or 0
         counts.prompt += len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
     counts.sayings += cut > 0
     counts.bytes += cut

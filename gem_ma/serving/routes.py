@@ -274,7 +274,7 @@ def _finish(reply: Reply, message: Mapping[str, Any]) -> str:
 
 def _usage(reply: Reply) -> dict[str, int]:
     prompt = len(reply.prompt_ids) or reply.usage.prompt_tokens or 0
-    sampled = len(reply.token_ids) or reply.usage.completion_tokens or 0
+    sampled = reply.sampled or 0
     return {
         "prompt_tokens": prompt,
         "completion_tokens": sampled,

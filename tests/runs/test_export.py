@@ -17,11 +17,12 @@ import pytest
 import gem_ma
 from gem_ma.cli.export import FORMATS as TYPED
 from gem_ma.cli.main import main
-from gem_ma.kernel.episode import Entry
-from gem_ma.kernel.types import Action
-from gem_ma.runs.export.tables import harmless, write_csv
+from gem_ma.kernel.episode import Entry, Seat
+from gem_ma.kernel.types import Action, Reply, Turn, Usage
+from gem_ma.runs.export.tables import harmless, turn_rows, write_csv
 from gem_ma.runs.export.writing import FORMATS, pairs
 from tests.hostile import one_line
+from tests.plays import recorded
 
 GAME = """
 from gem_ma import Ask, Reward, Scenario, Tell
@@ -276,3 +277,10 @@ def test_no_cell_of_a_csv_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) 
     # nothing else is touched
     assert [row[0] for row in table] == [f"'{text}" for text in FORMULAS] + ["a=1\n=2\r=3"]
     assert harmless(-1) == -1 and harmless("'=1") == "'=1"
+
+
+def test_tokens_of_a_turn_are_its_ids_or_what_a_server_counted() -> None:
+    replies = Reply("a", token_ids=(4, 5)), Reply("b", usage=Usage(9, 3)), Reply("c")
+    turns = tuple(Turn(0, "a", (), None, (), Action("x"), replies[:many]) for many in (1, 2, 3))
+    rows = turn_rows(recorded({"a": Seat()}, turns), lambda episode: None)
+    assert [row["tokens"] for row in rows] == [2, 5, None]

@@ -16,7 +16,7 @@ from gem_ma.cli import live
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.pages.static.learning import own_curves
-from gem_ma.training.loop.measures import COMPONENTS, policy_measures, sampled_tokens, tokens_of
+from gem_ma.training.loop.measures import COMPONENTS, policy_measures, tokens_of
 from gem_ma.training.loop.step import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
 
@@ -145,7 +145,7 @@ def test_many_reasons_keep_the_largest_and_sum_the_rest() -> None:
 def test_tokens_are_those_of_everybody_and_a_server_may_count_them() -> None:
     from gem_ma.kernel.types import Usage
 
-    assert sampled_tokens(Reply("x", usage=Usage(completion_tokens=7))) == 7
+    assert Reply("x", usage=Usage(completion_tokens=7)).sampled == 7
     assert (
         tokens_of([episode([turn(0, "a", reply(1, 2)), turn(1, "b", reply(3, policy="frozen"))])])
         == 3

@@ -151,8 +151,7 @@ def _reply(reply: Reply, whole: bool) -> dict[str, Any]:
     return {
         "policy": reply.policy,
         "version": reply.version,
-        # an endpoint gives no ids, and counts them in its usage
-        "tokens": len(reply.token_ids) or reply.usage.completion_tokens,
+        "tokens": reply.sampled,
         "finish": reply.finish,
         "attempts": len(reply.attempts),
         **({"thoughts": cut(reply.reasoning)} if reply.reasoning else {}),

@@ -195,7 +195,7 @@ def _reply(reply: Reply, facts: Facts) -> Fields:
         "finish": reply.finish,
         # ids where the engine gives them, as in a summary
         "prompt_tokens": len(reply.prompt_ids) or usage.prompt_tokens,
-        "completion_tokens": len(reply.token_ids) or usage.completion_tokens,
+        "completion_tokens": reply.sampled,
         "cost": price(usage) if price is not None else None,
         "cached_tokens": usage.cached_tokens,
         "reasoning_tokens": usage.reasoning_tokens,

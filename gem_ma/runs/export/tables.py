@@ -87,7 +87,7 @@ def turn_rows(episode: Episode, won: Won) -> Iterator[Fields]:
     common = {name: whole[name] for name in names}
     for number, (row, turn) in enumerate(zip(whole["turns"], episode.turns, strict=True)):
         replies = row.pop("replies")
-        sampled = [reply.usage.completion_tokens for reply in turn.replies]
+        sampled = [reply.sampled for reply in turn.replies]
         # the last reply is the one that was acted on; drafts and judgements came before it
         last = replies[-1] if replies else {}
         yield {

@@ -137,14 +137,14 @@ def policy_measures(
     turns = [[turn for turn in episode.turns if _replies(turn, policy)] for episode in scored]
     replies = [reply for played in turns for turn in played for reply in _replies(turn, policy)]
     numbers["turns_per_episode"] = sum(map(len, turns)) / len(scored)
-    numbers["tokens_per_episode"] = sum(map(sampled_tokens, replies)) / len(scored)
+    numbers["tokens_per_episode"] = sum(reply.sampled or 0 for reply in replies) / len(scored)
     numbers["cut_by_limits"] = sum(episode.end.bootstraps for episode in scored) / len(scored)
     if replies:
         cut = sum(reply.finish in ("length", "context_overflow") for reply in replies)
         numbers["cut_by_length"] = cut / len(replies)
     lags = Counter[int]()  # by tokens, since tokens are what is learned from
     for reply in replies if version is not None else ():
-        lags[(version or 0) - reply.version] += sampled_tokens(reply)
+        lags[(version or 0) - reply.version] += reply.sampled or 0
     if total := lags.total():
         numbers["lag"] = float(max(lag for lag, count in lags.items() if count))
         folded = Counter[str]()
@@ -154,14 +154,9 @@ def policy_measures(
     return numbers
 
 
-def sampled_tokens(reply: Reply) -> int:
-    """How many tokens a reply has: its ids, or what the server counted."""
-    return len(reply.token_ids) or reply.usage.completion_tokens or 0
-
-
 def tokens_of(episodes: Sequence[Episode]) -> int:
     turns = (turn for episode in episodes for turn in episode.turns)
-    return sum(sampled_tokens(reply) for turn in turns for reply in turn.replies)
+    return sum(reply.sampled or 0 for turn in turns for reply in turn.replies)
 
 
 def _paid(scored: Sequence[Episode], policy: str, judge: Scenario | Worlds) -> dict[str, Any]:
