@@ -213,7 +213,7 @@ class Answers:
         if len(later) < room or not self.stated[place]:
             return len(later) < room
         shown = self.like(self.texts[place])
-        # $100.00 is no rival of 54.04, and may be what it comes from.
+        # $100.00 does not rival 54.04, and may be what it comes from.
         shown |= numbers(amounts(self.texts[place])) if self.kind == FRACTION else frozenset()
         return _comes_to(wanted, shown) and not _OTHERWISE.search(self.texts[place])
 

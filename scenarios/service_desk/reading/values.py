@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(?<![\w#.,])-?\$?-?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(?![\w
 _MARK = re.compile(r"(?<!\S)\d{1,2}\)(?=\s)|^[ \t]*\d{1,2}\.(?=\s)", re.MULTILINE)
 VALUE = re.compile(r"\$?\d{1,9}(\.\d+)?")
 _MEASURE = re.compile(  # how large a thing is: no price and no count
-    # `10 in stock` and `5.00 in total` are no inches.
+    # `10 in stock` and `5.00 in total` do not measure inches.
     r"(?<![\w$.,])\d+(?:\.\d+)?(?:\s?(?:[-–]|to)\s?\d+)?(?:-[a-z]|\s?(?:mm|cm|m|km|in(?!\s+[a-z])"
     r"|inch|inches|ft|ml|l|g|kg|lb|oz|mb|gb|tb|w|kw|v|mah|h"
     r"|(?:business |working )?(?:hours?|minutes?|days?|weeks?|months?))\b)",

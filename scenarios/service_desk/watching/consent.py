@@ -57,7 +57,7 @@ def denies(text: str, asked: str) -> bool:
     """Whether a customer's text is a plain no to what the last message `asked`: some sentence is
     a no, and none a yes. A short one may answer whether there is anything else, a longer one a
     last question that leaves a choice, unless it denies in words of its own; and why it is wanted
-    is no answer to a message that asks for a reason."""
+    does not answer a message that asks for a reason."""
     told_why = _WHY.search(plain(asked)) is not None
     readings = {
         reading
@@ -75,7 +75,7 @@ def denies(text: str, asked: str) -> bool:
 
 def asks_for(text: str, write: str, domain: Domain) -> bool:
     """Whether a clause of a customer's text speaks of such a write, and neither denies it nor asks
-    back: `Please cancel it. I don't need it` is no plain no."""
+    back: `Please cancel it. I don't need it` asks for it."""
     return any(
         write in domain.speaks_of(clause)
         for sentence, _ in answers.sentences(text)
