@@ -271,7 +271,7 @@ def _flow(values: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    # a colon or a brace in it would be YAML's; 3 is a number there, and true is no text
+    # a colon or a brace in it would be YAML's; 3 is a number there, and true is not text
     plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in YAML_WORDS
     return text if plain else json.dumps(text, ensure_ascii=False)
 

@@ -321,7 +321,7 @@ class _Gathered:
         return len(self.ids.tasks)
 
     def add(self, rows: Sequence[_Shown]) -> None:
-        """Adds plays. What none of them has is no column yet."""
+        """Adds plays. What none of them has gets no column yet."""
         count = len(self)
         ends = [(row.end, row.success, row.asked, row.returns is None) for row in rows]
         some = dict(zip(ends, rows, strict=True))

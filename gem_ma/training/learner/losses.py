@@ -373,7 +373,7 @@ def clipped(logprobs: Any, old: Any, advantages: Any, clip: Clip) -> tuple[Any, 
 def cispo(logprobs: Any, old: Any, advantages: Any, clip: Clip) -> tuple[Any, Any]:
     """sg(min(rho, 1 + high)) A logprob, of MiniMax-M1 (arXiv 2506.13585, eq. 4 and 5): the weight
     is clipped and no gradient goes through it, so that a clipped token is still learned from.
-    There is no bound below, as in the paper."""
+    It is not bounded below, as in the paper."""
     ratio = (logprobs - old).exp().detach()
     return ratio.clamp(max=1 + clip.high) * advantages * logprobs, ratio > 1 + clip.high
 
