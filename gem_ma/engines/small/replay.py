@@ -17,6 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from gem_ma.engines.base import Engine, stable_seed
 from gem_ma.engines.capabilities import Remembers
 from gem_ma.kernel.episode import Episode
@@ -86,9 +88,15 @@ class Replay:
 
 def digest_of(request: Request) -> str:
     """What tells a request from every other one, in whichever process it is made."""
-    # a transcript shows no messages; an image shows its digest
-    whole = replace(request, messages=tuple(request.messages))
-    return sha256(repr(whole).encode("utf-8", "replace")).hexdigest()
+    whole = replace(request, messages=tuple(request.messages))  # a transcript shows none
+    try:
+        data = _ENCODE(whole)  # a fifth of the time of `repr`, where it can
+    except (ValueError, TypeError, OverflowError):  # lone surrogates, huge integers
+        data = repr(whole).encode("utf-8", "replace")
+    return sha256(data).hexdigest()
+
+
+_ENCODE = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class Remembered:
