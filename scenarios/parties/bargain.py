@@ -10,10 +10,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import one_of, whole
+from gem_ma.scenarios.parties.checked import flag, one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell
-from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Play
 
 GAMES = ("ultimatum", "trust")
@@ -39,9 +38,7 @@ class Bargain(Scenario):
         self.game = one_of("game", game, GAMES)
         self.pie = whole("pie", pie, 1, 100)
         self.rounds = whole("rounds", rounds, 1, 1000)
-        if not isinstance(swap, bool):
-            raise ConfigError(f"scenario.swap: true or false; got {swap!r}")
-        self.swap = swap
+        self.swap = flag("swap", swap)
         self.ends_within = 2 * rounds
         self.amounts = tuple(map(str, range(GROWTH * self.pie + 1)))
         self.offers = self.amounts[: self.pie + 1]

@@ -15,6 +15,13 @@ def whole(name: str, value: object, least: int, most: int) -> int:
     return value
 
 
+def flag(name: str, value: object) -> bool:
+    """An option that is true or false. Raises ConfigError."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"scenario.{name}: true or false; got {value!r}")
+    return value
+
+
 def one_of(name: str, value: str, choices: Sequence[str]) -> str:
     """An option that is one of these words. Raises ConfigError."""
     if value not in choices:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import one_of, whole
+from gem_ma.scenarios.parties.checked import flag, one_of, whole
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, dealt, talk, task_of
 from gem_ma.kernel.errors import ConfigError
@@ -74,9 +74,7 @@ class HiddenProfile(Scenario):
         self.talk = one_of("talk", talk, FORMS)
         self.order = one_of("order", order, ORDERS)
         self.rounds = whole("rounds", rounds, 1, 16) if talk != "none" else 0
-        if not isinstance(marked, bool):
-            raise ConfigError(f"scenario.marked: true or false; got {marked!r}")
-        self.marked = marked
+        self.marked = flag("marked", marked)
         self.pay = one_of("pay", pay, ("group", "share"))
         self.rules = self._rules()
         self.ends_within = self.rounds * {"at once": 1, "in turn": count, "bids": 2}[order] + 1

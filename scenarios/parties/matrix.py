@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gem_ma.scenarios.parties.checked import one_of, rounds_of, whole
+from gem_ma.scenarios.parties.checked import flag, one_of, rounds_of, whole
 from gem_ma.scenarios.parties.payoffs import COOPERATIVE, CROWDS, PAIRS, Payoff, tensor
 
 from gem_ma import Ask, Episode, Reward, Scenario, Tell, talk
@@ -65,9 +65,7 @@ class Matrix(Scenario):
         self.rounds = whole("rounds", usual if rounds is None else rounds, 1, LONGEST)
         self.talk = one_of("talk", talk, FORMS)
         self.ends_within = self.rounds * (1 if talk == "none" else 2)
-        if not isinstance(briefing, bool):
-            raise ConfigError(f"scenario.briefing: true or false; got {briefing!r}")
-        self._prepare(briefing)
+        self._prepare(flag("briefing", briefing))
         self._declare()
 
     def _made(self, preset: str, agents: Any, payoff: Any, choices: Any) -> Payoff:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gem_ma.scenarios.parties.checked import one_of, whole
+from gem_ma.scenarios.parties.checked import flag, one_of, whole
 
 from gem_ma import Ask, Episode, Message, Reward, Scenario, Tell
 from gem_ma.kernel.errors import ConfigError
@@ -82,9 +82,7 @@ class Network(Scenario):
         self.rounds = whole("rounds", rounds, 1, 64) if talk != "none" else 0
         self.values = whole("values", values, 2, 64)
         self.degree = whole("degree", degree, 3, 4)
-        if not isinstance(anonymous, bool):
-            raise ConfigError(f"scenario.anonymous: true or false; got {anonymous!r}")
-        self.anonymous = anonymous
+        self.anonymous = flag("anonymous", anonymous)
         self.pay = one_of("pay", pay, ("solved", "share"))
         self.agents = tuple(f"node_{number}" for number in range(count))
         if (graph == "given") != (edges is not None):

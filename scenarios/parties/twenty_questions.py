@@ -24,7 +24,7 @@ from gem_ma.scenarios.parties.animals import (
     narrowed,
     says_one_of,
 )
-from gem_ma.scenarios.parties.checked import one_of, whole
+from gem_ma.scenarios.parties.checked import flag, one_of, whole
 
 from gem_ma import Ask, Episode, Message, Reward, Scenario, Tell, dealt
 from gem_ma.kernel.errors import ConfigError
@@ -69,8 +69,8 @@ class TwentyQuestions(Scenario):
         (guesses alone) | signals (of the table) | free (questions or clues in words).
 
         `answerer`: partner (it is paid what guessers are in the mean) | rival (the opposite, and it
-        pays them a `fine` for each lie). `pay`: own | all (guessers share alike). `briefing`: rules
-        and table are told, not the animals alone. Raises ConfigError."""
+        pays them a `fine` for each lie). `pay`: own | all (guessers share alike). Without a
+        `briefing` all are told the animals alone, no rules and no table. Raises ConfigError."""
         self.animals = tuple(ANIMALS)[: whole("animals", animals, 2, len(ANIMALS))]
         count = whole("guessers", guessers, 1, 63)
         self.guessers = tuple(f"guesser_{number}" for number in range(count))
@@ -97,10 +97,8 @@ class TwentyQuestions(Scenario):
         self.openings = (ASK, *self.animals)
         steps = {"none": 1, "signals": 2, "free": 2 if self.is_taboo else 3}
         self.ends_within = self.turns * steps[talk]
-        if not isinstance(briefing, bool):
-            raise ConfigError(f"scenario.briefing: true or false; got {briefing!r}")
         named = f"One of {animals} animals is to be named: {', '.join(self.animals)}."
-        self.briefing = self._briefing(named) if briefing else named
+        self.briefing = self._briefing(named) if flag("briefing", briefing) else named
         self.baselines = {
             "guesses one by one (turns)": (animals + 1) / 2,
             "halving at its best (turns)": least(animals),
