@@ -398,6 +398,12 @@ THOUGHT = {"completion_tokens_details": {"reasoning_tokens": 94}}
         ({"completion_tokens": 103, "total_tokens": 135, **THOUGHT}, (32, 103, None, 94)),
         # what was read out of a cache beside the prompt was not sampled
         ({"total_tokens": 1041, "prompt_cache_hit_tokens": 1000}, (32, 9, 1000, None)),
+        ({"total_tokens": 1041, "cache_read_input_tokens": 1000}, (32, 9, None, None)),
+        (
+            {"total_tokens": 1041, "cache_read_input_tokens": 900, "cache_written_tokens": 100},
+            (32, 9, None, None),
+        ),
+        ({"total_tokens": 135, "cached_tokens": 94, **THOUGHT}, (32, 103, 94, 94)),
         ({"total_tokens": 1e999}, (32, 9, None, None)),
         ({"cached_tokens": 30}, (32, 9, 30, None)),  # Moonshot
         ({"prompt_cache_hit_tokens": 30}, (32, 9, 30, None)),  # DeepSeek

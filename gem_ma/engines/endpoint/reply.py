@@ -318,6 +318,9 @@ def usage_of(body: dict[str, Any]) -> Usage:
     if prompt is not None and sampled is not None and total is not None:
         # xAI and Gemini count thoughts, which are paid as what was sampled, in the total alone
         beside = total - prompt - sampled
-        if beside > 0 and thought in (None, beside) and (cached or 0) <= prompt:
+        # a total may also have what was read out of a cache, or written into one, beside the prompt
+        of_cache = [count_in(count) or 0 for name, count in counts.items() if "cache" in name]
+        is_cache = beside in (cached, *of_cache, sum(of_cache))
+        if beside > 0 and (thought == beside or (thought is None and not is_cache)):
             sampled += beside
     return Usage(prompt, sampled, cached, thought)
