@@ -101,6 +101,7 @@ def test_nothing_is_a_number_too(tmp_path: Path) -> None:
     for where, count in (
         ("repeat=0", 4),
         (f"seed={seed} seed>9 seed<={seed}", 2),
+        (str(seed), 2),
         ('"model calls"=0', 2),
         ('"model calls">0', 1),
         ("absent=0", 0),

@@ -323,15 +323,15 @@ class _Gathered:
     def add(self, rows: Sequence[_Shown]) -> None:
         """Adds plays. What none of them has gets no column yet."""
         count = len(self)
-        ends = [(row.end, row.success, row.asked, row.returns is None) for row in rows]
-        some = dict(zip(ends, rows, strict=True))
-        self.kinds |= {end: row for end, row in some.items() if row.end}
-        verdicts = {end: _verdict(row) for end, row in some.items()}
-        told = (0, "verdict", list(map(verdicts.__getitem__, ends)))
-        for kind, name, column in chain([told], _columns_of(rows)):
-            whole = self._columns.get((kind, name))
+        kinds = [(row.end, row.success, row.asked, row.returns is None) for row in rows]
+        examples = dict(zip(kinds, rows, strict=True))
+        self.kinds |= {kind: row for kind, row in examples.items() if row.end}
+        verdicts = {kind: _verdict(row) for kind, row in examples.items()}
+        verdict = (0, "verdict", list(map(verdicts.__getitem__, kinds)))
+        for place, name, column in chain([verdict], _columns_of(rows)):
+            whole = self._columns.get((place, name))
             if whole is None and any(map(is_not, column, repeat(None))):
-                whole = self._columns[kind, name] = [None] * count
+                whole = self._columns[place, name] = [None] * count
             if whole is not None:
                 whole += column
         for column in self._columns.values():
@@ -501,10 +501,13 @@ def _number(value: str) -> float:
 
 
 def _hold(word: str, columns: Columns) -> list[bool]:
-    """Which plays have the word in one of their texts."""
+    """Which plays have the word in one of their texts, or in their seed."""
     found = [False] * len(next(iter(columns.values())))
-    for column in columns.values():
-        has = {value: isinstance(value, str) and word in value.lower() for value in set(column)}
+    for name, column in columns.items():
+        texts = {value: str(value) if name == "seed" else value for value in set(column)}
+        has = {
+            value: isinstance(text, str) and word in text.lower() for value, text in texts.items()
+        }
         if any(has.values()):
             found = [held or has[value] for held, value in zip(found, column, strict=True)]
     return found
