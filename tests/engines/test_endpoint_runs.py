@@ -30,6 +30,7 @@ from gem_ma.kernel.types import (
     Request,
     Sampling,
     Tool,
+    ToolCall,
     Turn,
     Usage,
 )
@@ -563,7 +564,14 @@ def test_what_was_bought_answers_no_other_words_in_the_play_that_begins_again() 
         replace(said, legal=("x", "y")),
         replace(said, sampling=Sampling(max_tokens=9)),
         replace(said, policy="judge"),
+        # what JSON does not hold
+        *(replace(said, messages=(Message(text, "b"),)) for text in ("\ud800", "\ud801")),
+        *(
+            replace(said, messages=(Message("", "a", (ToolCall("1", "f", {"n": count}),)),))
+            for count in (10**30, 10**30 + 1)
+        ),
     )
+    assert len({*map(digest_of, (said, *others))}) == len(others) + 1
 
     async def answers() -> list[str]:
         return [(await engine.sample(request)).text for request in (said, *others)]

@@ -88,10 +88,11 @@ class Replay:
 
 def digest_of(request: Request) -> str:
     """What tells a request from every other one, in whichever process it is made."""
-    whole = replace(request, messages=tuple(request.messages))  # a transcript shows none
+    # as a tuple: msgspec knows no transcripts
+    whole = replace(request, messages=tuple(request.messages))
     try:
-        data = _ENCODE(whole)  # a fifth of the time of `repr`, where it can
-    except (ValueError, TypeError, OverflowError):  # lone surrogates, huge integers
+        data = _ENCODE(whole)  # in a sixth of the time of `repr`
+    except (ValueError, TypeError, OverflowError):  # it takes no lone surrogates, no huge integers
         data = repr(whole).encode("utf-8", "replace")
     return sha256(data).hexdigest()
 

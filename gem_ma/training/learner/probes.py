@@ -148,7 +148,7 @@ MORE = 4
 # a glance at so few prompts, in turn, is enough: a fifth of the cost on a model of 135M parameters
 FULL_EVERY = 8
 GLANCES = 2
-GLANCED = 2  # tokens of each, the second of which is drawn from what was kept of the first
+GLANCE_TOKENS = 2  # of each: the second is drawn from what was kept of the first
 # tokens at the end of a prompt that noise is measured on too: a reply may be of one token
 HEARD = 32
 Pair = tuple[Sequence[int], Sequence[int]]  # prompt, sampled ids
@@ -211,7 +211,7 @@ def glance(learner: Trained) -> Gap | None:
     """The gap over the first tokens after two of the prompts, others at each version, in the noise
     that was measured last. None where nothing can be drawn again: only the last bit shows a fault
     on so few tokens."""
-    asked = _asked(learner, GLANCES, GLANCED, learner.version * GLANCES)
+    asked = _asked(learner, GLANCES, GLANCE_TOKENS, learner.version * GLANCES)
     with learner.engine.lock:
         draws, shares = _draws(learner, asked)
         if "the same draws again" not in shares:
