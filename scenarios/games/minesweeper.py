@@ -7,6 +7,7 @@ last safe square is open; GEM wants all mines flagged by then too, and pays noth
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import compress
 from typing import NamedTuple
@@ -74,16 +75,16 @@ class Field(Board):
         self.size = size
         self.rng = rng
         self.mines: set[int] = set()
-        self.open: set[int] = set()
         self.flags: set[int] = set()
         self.around = neighbours(size.rows, size.columns)
         self.safe = size.rows * size.columns - size.mines
+        self.opened = 0
         self.counts = [0] * (size.rows * size.columns)  # mines around each square
         self.marks = ["."] * (size.rows * size.columns)  # what the player sees
         self.closed = bytearray(b"\1") * (size.rows * size.columns)  # a 1 for each that is not open
-        # both are made when they are asked for, and anew after a change
-        self._text = ""
-        self._moves: tuple[str, ...] | None = None
+        # both are made anew after a change, when they are asked for
+        self._text = drawn(tuple(self.marks), size.columns)
+        self._moves: tuple[str, ...] | None = names(size.rows, size.columns)
 
     def rules(self) -> str:
         rows, columns, mines, _ = self.size
@@ -97,14 +98,13 @@ class Field(Board):
 
     def text(self) -> str:
         if not self._text:
-            columns = self.size.columns
-            marks = self.marks
-            starts = range(0, len(marks), columns)
-            self._text = "\n".join([" ".join(marks[s : s + columns]) for s in starts])
+            self._text = _drawn(self.marks, self.size.columns)
         return self._text
 
     def moves(self) -> tuple[str, ...] | None:
-        if self._moves is None and 2 * len(self.marks) <= LISTED:
+        if 2 * len(self.marks) > LISTED:
+            return None
+        if self._moves is None:
             # flagged squares too: a list that a flag does not change is checked less often
             every = names(self.size.rows, self.size.columns)
             self._moves = tuple(compress(every, self.closed + self.closed))
@@ -126,13 +126,13 @@ class Field(Board):
             self._lay(square)
         if square in self.mines:  # under a flag too, as in GEM
             return Outcome(f"{row} {column} was mined.", end="loss")
-        if square in self.open or square in self.flags:
-            state = "open already" if square in self.open else "flagged"
+        if not self.closed[square] or square in self.flags:
+            state = "flagged" if self.closed[square] else "open already"
             return Outcome(f"{row} {column} is {state}.")
-        before = len(self.open)
+        before = self.opened
         self._reveal(square)
-        paid = (len(self.open) - before) / self.safe
-        if len(self.open) == self.safe:
+        paid = (self.opened - before) / self.safe
+        if self.opened == self.safe:
             return Outcome("All squares without a mine are open.", paid, "win")
         return Outcome(f"{row} {column} is open.", paid)
 
@@ -141,7 +141,7 @@ class Field(Board):
         return divmod(square, self.size.columns)
 
     def _flag(self, square: int, name: str) -> Outcome:
-        if square in self.open:
+        if not self.closed[square]:
             return Outcome(f"{name} is open already.")
         self.flags ^= {square}
         self._text = ""
@@ -159,23 +159,30 @@ class Field(Board):
     def _reveal(self, square: int) -> None:
         """Opens a square, and all around it where none of them is mined."""
         around = self.around
-        marks = self.marks
+        closed = self.closed
         self._moves = None
         self._text = ""
-        self.open.add(square)
+        closed[square] = 0
         queue = [square]
-        while queue:
-            here = queue.pop()
+        for here in queue:  # which grows meanwhile
             count = self.counts[here]
-            marks[here] = str(count)
-            self.closed[here] = 0
+            self.marks[here] = str(count)
             if count:
                 continue
             for other in around[here]:
                 # a flag stays closed
-                if other not in self.open and other not in self.flags:
-                    self.open.add(other)
+                if closed[other] and other not in self.flags:
+                    closed[other] = 0
                     queue.append(other)
+        self.opened += len(queue)
+
+
+def _drawn(marks: Sequence[str], columns: int) -> str:
+    starts = range(0, len(marks), columns)
+    return "\n".join([" ".join(marks[start : start + columns]) for start in starts])
+
+
+drawn = lru_cache(maxsize=64)(_drawn)  # of boards that nobody has touched
 
 
 @lru_cache(maxsize=64)
