@@ -63,24 +63,24 @@ def _meant(text: str, legal: Sequence[str]) -> str | None:
         marked = (_marked if len(text) > _SHORT else _marked_short)(text)
         if marked is not None and (answer := marked.strip()) in legal:
             return answer
-    folded = _folded(tuple(legal))
+    folded = _folded(legal)
     if marked is not None and (key := fold(marked)) in folded:
-        return folded[key]
+        return _choice(folded, key)
     whole = fold(text)
     if whole in folded:
-        return folded[whole]
+        return _choice(folded, whole)
     # models argue first and decide last
     lines = text.strip().rsplit("\n", _LINES)[-_LINES:]
     for line in reversed(lines):
         named = _named(fold(line) if len(lines) > 1 else whole, folded)
         if meant := [key for key, denied in named.items() if not denied]:
-            return folded[meant[0]] if len(meant) == 1 else None
+            return _choice(folded, meant[0]) if len(meant) == 1 else None
         if line.strip() and not named:
             return None
     return None
 
 
-def _named(line: str, folded: Mapping[str, str | None]) -> dict[str, bool]:
+def _named(line: str, folded: _Folded) -> dict[str, bool]:
     """Folded choice that stands in a folded line -> whether it is only denied there."""
     return {
         key: all(_denied(line, place) for place in places)
@@ -101,12 +101,22 @@ _fold_choice = lru_cache(maxsize=_MOST_KNOWN)(fold)
 _FOLDED: set[str] = set()  # choices that are their own folded form
 
 
+# folded form -> legal string, None where two legal strings share the form, because then it names
+# neither; or the legal strings themselves, where each is its own folded form
+_Folded = Mapping[str, str | None] | Sequence[str]
+
+
+def _folded(legal: Sequence[str]) -> _Folded:
+    # a list that changes with every turn is seldom asked for twice: nothing is made of it
+    return legal if _FOLDED.issuperset(legal) else _by_form(tuple(legal))
+
+
+def _choice(folded: _Folded, key: str) -> str | None:
+    return folded[key] if isinstance(folded, dict) else key
+
+
 @lru_cache(maxsize=512)
-def _folded(legal: tuple[str, ...]) -> Mapping[str, str | None]:
-    """Folded form -> legal string; None where two legal strings share the form, because then it
-    names neither."""
-    if _FOLDED.issuperset(legal):
-        return dict(zip(legal, legal, strict=True))
+def _by_form(legal: tuple[str, ...]) -> Mapping[str, str | None]:
     # a choice that stands twice is still one
     choices = dict.fromkeys(legal)
     folded: dict[str, str | None] = dict(zip(map(_fold_choice, choices), choices, strict=True))
