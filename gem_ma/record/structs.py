@@ -66,7 +66,7 @@ class Packed(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     base64: bytes
 
 
-IDS = ("u16", "u32")
+IDS: tuple[Literal["u16", "u32"], ...] = ("u16", "u32")
 LOGPROBS = ("f64",)
 PACKED = {"prompt_ids": IDS, "token_ids": IDS, "logprobs": LOGPROBS}
 WIDTHS = {"u16": ("H", 2), "u32": ("I", 4), "f64": ("d", 8)}
@@ -389,15 +389,13 @@ class _Writer:
 def _packed_ids(ids: tuple[int, ...]) -> Ids:
     if len(ids) == 0:
         return ()
-    try:
-        data = layout(len(ids), "I").pack(*ids)
-    except struct.error:
-        # no vocabulary has such numbers, but a line holds them
-        return msgspec.convert(ids, tuple[int, ...])
-    low = bytes(len(ids))
-    if data[2::4] != low or data[3::4] != low:
-        return Packed("u32", data)
-    return Packed("u16", layout(len(ids), "H").pack(*ids))
+    for kind in IDS:  # the narrow ones first
+        try:
+            return Packed(kind, layout(len(ids), WIDTHS[kind][0]).pack(*ids))
+        except struct.error:
+            continue
+    # no vocabulary has such numbers, but a line holds them
+    return msgspec.convert(ids, tuple[int, ...])
 
 
 # -- reading --------------------------------------------------------------------------------------
