@@ -6,6 +6,7 @@ import random
 import re
 from typing import Any
 
+from gem_ma.agents.bots import Bot
 from gem_ma.agents.options import probability
 
 from gem_ma import Action, Asked, ToolCall
@@ -13,13 +14,11 @@ from gem_ma import Action, Asked, ToolCall
 EXPRESSION = re.compile(r"(?<!\d)\d++(?: [+*-] \d++)++")
 
 
-class Calculator:
+class Calculator(Bot):
     """Copies the expression into a call of `python` and says what comes back. With probability
     `guesses` it answers at once with any number; with probability `slips` it changes a digit of the
     code, and with the same probability it says another number than it was told. Without the tool it
     can only guess."""
-
-    waits = False
 
     def __init__(
         self,
@@ -30,7 +29,7 @@ class Calculator:
         guesses: float = 0.0,
         slips: float = 0.0,
     ) -> None:
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.guesses = probability(agent, "guesses", guesses)
         self.slips = probability(agent, "slips", slips)
 

@@ -11,31 +11,39 @@ from gem_ma import Action, Asked
 WORDS = ("hello", "yes", "no", "please go on", "I do not know")
 
 
-class _Bot:
-    # It answers at once, so a play needs no event loop for it; the same line stands in other bots.
+class Bot:
+    """What plays without a policy. It answers at once, so a play needs no event loop for it."""
+
     waits = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
+        self.agent = agent
         self.rng = rng
+        self.task = task
 
 
-class RandomLegal(_Bot):
+def chosen(word: str) -> Action:
+    """One of the legal strings. `parsed` is set, so that a choice is never read again from its
+    text."""
+    return Action(word, (), word)
+
+
+class RandomLegal(Bot):
     """Draws one of the legal strings; says a random phrase where the choice is open."""
 
     async def act(self, asked: Asked) -> Action:
         choice = self.rng.choice(asked.legal or WORDS)
-        # `parsed` is set, so that a choice is never read again from its text.
-        return Action(choice, (), choice if asked.legal else None)
+        return chosen(choice) if asked.legal else Action(choice)
 
 
-class FirstLegal(_Bot):
+class FirstLegal(Bot):
     """Always plays the first legal string."""
 
     async def act(self, asked: Asked) -> Action:
-        return Action(asked.legal[0], (), asked.legal[0]) if asked.legal else Action(WORDS[0])
+        return chosen(asked.legal[0]) if asked.legal else Action(WORDS[0])
 
 
-class Silent(_Bot):
+class Silent(Bot):
     """Says nothing: the do-nothing baseline."""
 
     async def act(self, asked: Asked) -> Action:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
+
+from gem_ma.agents.bots import Bot
 
 from gem_ma import Action, Asked
 
 _DEFINES = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
-class _Player:
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.task = task
-
+class _Player(Bot):
     async def act(self, asked: Asked) -> Action:
         return Action(f"```python\n{self.program(asked)}\n```")
 

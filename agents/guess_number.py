@@ -8,26 +8,21 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.agents.options import probability
 from gem_ma.scenarios.guess_number import HIGHER, LOWER
 
 from gem_ma import Action, Asked, Message
 
 
-class NumberGuesser:
+class NumberGuesser(Bot):
     """Draws any number at every turn: legal, and deaf to the hints."""
-
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         # Outside its scenario there may be nothing to choose from.
         numbers = [int(choice) for choice in asked.legal or ()] or [1]
         text = str(self.choose(numbers, asked.transcript))
-        return Action(text, (), text)
+        return chosen(text)
 
     def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
         return self.rng.choice(numbers)
@@ -91,7 +86,7 @@ class NumberTaught(NumberGuesserWithoutRepeats):
         choice = asked.legal[0]
         if bounds and right:
             choice = part_of(int(right[1]), int(bounds[1]), int(bounds[2]))
-        return Action(choice, (), choice)
+        return chosen(choice)
 
     def choose(self, numbers: list[int], seen: Sequence[Message]) -> int:
         heard = {message.text for message in seen if message.sender != self.agent}

@@ -4,11 +4,11 @@ what they are sure of, and one of them thinks before it gives a hint.
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+
+from gem_ma.agents.bots import Bot, chosen
 
 from gem_ma import Action, Asked
 from gem_ma.kernel.errors import ConfigError
@@ -64,21 +64,16 @@ def card(slot: Slot) -> Card:
     return slot[0][0], int(slot[0][1])
 
 
-class Simple:
+class Simple(Bot):
     """Plays a card only where it is sure that it fits; else gives any hint; else discards what is
     of no use, or its oldest card that no hint was about."""
-
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         legal = asked.legal or ("",)
         table = _Table(asked.transcript[-1].text)
         wishes = (*self.plays(table), *self.hints(table, legal), *self.discards(table))
         choice = next((wish for wish in wishes if wish in legal), legal[-1])
-        return Action(choice, (), choice)
+        return chosen(choice)
 
     def plays(self, table: _Table) -> Iterator[str]:
         """Moves that it would make, the best first."""

@@ -3,8 +3,7 @@ never learn to look at it."""
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from gem_ma.agents.bots import Bot, chosen
 
 from gem_ma import Action, Asked
 
@@ -12,17 +11,12 @@ from gem_ma import Action, Asked
 BOLDNESS = {"J": 0.15, "Q": 0.5, "K": 0.85}  # probability of bet or call
 
 
-class NoisyKuhn:
+class NoisyKuhn(Bot):
     """Bets and calls more often the better its card."""
-
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         # The briefing ends with the card.
         card = asked.transcript[0].text.rstrip(".")[-1]
         bold = self.rng.random() < BOLDNESS[card]
         choice = next(move for move in asked.legal or ("",) if (move in ("bet", "call")) == bold)
-        return Action(choice, (), choice)
+        return chosen(choice)

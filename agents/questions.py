@@ -6,19 +6,13 @@ import random
 import re
 from typing import Any
 
+from gem_ma.agents.bots import Bot
 from gem_ma.agents.options import probability
 
 from gem_ma import Action, Asked, ToolCall
 
 
-class _Player:
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
-        self.task = task
-
+class _Player(Bot):
     async def act(self, asked: Asked) -> Action:
         return self.said(asked, self.answer(asked))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.agents.options import probability
 from gem_ma.scenarios.referential import COLOUR_WORDS, COLOURS, SHAPE_WORDS, SHAPES
 
@@ -20,15 +21,14 @@ MEANING_LISTS = (COLOURS, SHAPES)
 WORD_LISTS = (COLOUR_WORDS, SHAPE_WORDS)
 
 
-class _Translator:
-    waits = False
+class _Translator(Bot):
+    read: Lists
+    say: Lists
 
     def __init__(
-        self, agent: str, rng: random.Random, noise: float, read: Lists, say: Lists
+        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
     ) -> None:
-        self.rng = rng
-        self.read = read
-        self.say = say
+        super().__init__(agent, sample, rng, task)
         self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
@@ -38,7 +38,7 @@ class _Translator:
             self._word(seen, names, answers)
             for names, answers in zip(self.read, self.say, strict=True)
         )
-        return Action(text, (), text)
+        return chosen(text)
 
     def _word(self, seen: list[str], names: tuple[str, ...], answers: tuple[str, ...]) -> str:
         known = [answer for name, answer in zip(names, answers, strict=True) if name in seen]
@@ -49,16 +49,12 @@ class _Translator:
 class NoisySpeaker(_Translator):
     """Says the two words of what it sees."""
 
-    def __init__(
-        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
-    ) -> None:
-        super().__init__(agent, rng, noise, MEANING_LISTS, WORD_LISTS)
+    read = MEANING_LISTS
+    say = WORD_LISTS
 
 
 class NoisyListener(_Translator):
     """Names the thing that the two words mean."""
 
-    def __init__(
-        self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.5
-    ) -> None:
-        super().__init__(agent, rng, noise, WORD_LISTS, MEANING_LISTS)
+    read = WORD_LISTS
+    say = MEANING_LISTS

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from gem_ma.agents import CATALOG
+from gem_ma.agents.bots import chosen
 from gem_ma.agents.options import probability
 
 from gem_ma import Action, Asked, Message
@@ -63,7 +64,7 @@ class Member:
         words = last.text
         if self.slips and self.rng.random() < self.slips:
             choice = self.rng.choice(asked.legal or ("0", "1", "yes", "no"))
-            return Action(choice, (), choice if asked.legal else None)
+            return chosen(choice) if asked.legal else Action(choice)
         if asked.legal and set(asked.legal) == {"approve", "object"}:
             return await self.review(asked)
         if asked.legal == ("first", "second"):
@@ -99,14 +100,14 @@ class Member:
         draft = next(m.text for m in reversed(asked.new) if m.sender not in (TEAM, "scenario"))
         own = (await self.own(asked, None)).text
         if _bare(own) == _bare(draft):
-            return Action("approve", (), "approve")
+            return chosen("approve")
         return Action(f"{MINE}{own}\nobject", (), "object")
 
     async def suggest(self, asked: Asked) -> Action:
         own = (await self.own(asked, asked.legal)).text
         if asked.legal:
             choice = own if own in asked.legal else self.rng.choice(asked.legal)
-            return Action(choice, (), choice)
+            return chosen(choice)
         return Action(f"{MINE}{own}")
 
     def hint(self, asked: Asked) -> Action:
@@ -116,13 +117,13 @@ class Member:
             # the same word for the same answer: numbers by their size, others by their first letter
             place = int(answer) if answer.isdecimal() else sum(map(ord, answer[:1]))
             choice = asked.legal[place % len(asked.legal)]
-            return Action(choice, (), choice)
+            return chosen(choice)
         return Action(f"Its length is {len(answer)}." if answer else "I do not know.")
 
     def argue(self, asked: Asked) -> Action:
         if asked.legal:
             choice = self.rng.choice(asked.legal)
-            return Action(choice, (), choice)
+            return chosen(choice)
         facts = [fact for m in asked.transcript for fact in _FACT.findall(m.text)]
         return Action(f"<quote>{facts[-1].strip()}</quote>" if facts else "I stand by it.")
 
@@ -131,7 +132,7 @@ class Member:
         most = max(weight.values(), default=0)
         best = [pick for pick in weight if weight[pick] == most] or list(asked.legal or ())
         choice = self.rng.choice(best)
-        return Action(choice, (), choice)
+        return chosen(choice)
 
     def weight(self, heard: Sequence[Message], who: str) -> int:
         said = "".join(message.text for message in heard if message.sender == who)

@@ -3,8 +3,7 @@ commands at random."""
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from gem_ma.agents.bots import Bot
 
 from gem_ma import Action, Asked, ToolCall
 
@@ -23,13 +22,7 @@ COMMANDS = (
 )
 
 
-class _Player:
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
-        self.task = task
-
+class _Player(Bot):
     async def act(self, asked: Asked) -> Action:
         typed = sum(message.sender == "tool" for message in asked.transcript)
         command = self.command(typed)

@@ -7,6 +7,7 @@ import random
 import re
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.agents.options import probability
 from gem_ma.scenarios.tic_tac_toe import best_moves
 
@@ -14,16 +15,14 @@ from gem_ma import Action, Asked
 from gem_ma.kernel.parsing.legal import parse_action
 
 
-class TicTacToePerfect:
+class TicTacToePerfect(Bot):
     """Plays a move that keeps the game's value, drawn among all of them; with probability
     `noise` any legal one."""
-
-    waits = False
 
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
@@ -36,7 +35,7 @@ class TicTacToePerfect:
         kept = [str(square + 1) for square in best_moves(board)] if len(board) == 9 else legal
         choices = legal if self.noise and self.rng.random() < self.noise else kept
         text = self.rng.choice(choices or ["1"])
-        return Action(text, (), text)
+        return chosen(text)
 
 
 class TicTacToeByBoard:

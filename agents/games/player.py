@@ -7,18 +7,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot
+
 from gem_ma import Action, Asked
 
 Texts = Sequence[str]
 
 
-class GamePlayer:
+class GamePlayer(Bot):
     """Says the move that `choose` gives."""
 
-    waits = False
-
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent, self.rng = agent, rng
+        super().__init__(agent, sample, rng, task)
         # state -> move, of those that think once and then play what they have found
         self.plan: dict[Any, str] = {}
 

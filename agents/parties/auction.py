@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.scenarios.parties.auction import equilibrium
 
 from gem_ma import Action, Asked
@@ -16,13 +15,8 @@ _BIDDERS = re.compile(r"\b(\d{1,18}) bidders, rounds")
 _TOP = re.compile(r"from 0 to (\d+)")
 
 
-class Truthful:
+class Truthful(Bot):
     """Bids what it is worth to it, and stays up to there."""
-
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         told = [message.text for message in asked.transcript]
@@ -32,7 +26,7 @@ class Truthful:
             answer = "stay" if int(stay[1]) <= self.bid(worth, told[0]) else "leave"
         else:
             answer = str(self.bid(worth, told[0]))
-        return Action(answer, (), answer)
+        return chosen(answer)
 
     def bid(self, worth: int, rules: str) -> int:
         """The most that it offers; `rules` is what it was told first."""

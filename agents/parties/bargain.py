@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
+
+from gem_ma.agents.bots import Bot, chosen
 
 from gem_ma import Action, Asked
 
@@ -12,15 +12,11 @@ _OFFERED = re.compile(r"You are offered (\d{1,18}) of (\d{1,18})")
 _SENT = re.compile(r"\b(\d{1,18}) of \d{1,18} were sent to you, (\d{1,18}) arrive")
 
 
-class _Bargainer:
-    waits = False
+class _Bargainer(Bot):
     offered = 0.5  # of the pie
     least = 0.4  # share of the pie that it accepts
     sends = 0.5  # of what it has
     returns = 0.5  # of what has arrived
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         legal = asked.legal or ("",)
@@ -37,7 +33,7 @@ class _Bargainer:
             choice = legal[min(most, max(1, round(self.offered * most)))]
         else:
             choice = legal[round(self.sends * most)]
-        return Action(choice, (), choice)
+        return chosen(choice)
 
 
 class Selfish(_Bargainer):

@@ -3,22 +3,17 @@ that answers what the others did."""
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
+
+from gem_ma.agents.bots import Bot, chosen
 
 from gem_ma import Action, Asked
 
 _STOCK = re.compile(r"\b(\d{1,18}) tons\. How many")
 
 
-class _Fisher:
-    waits = False
+class _Fisher(Bot):
     whole = 1  # it takes its share of one `whole`-th of the stock
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         legal = asked.legal or ("",)
@@ -27,7 +22,7 @@ class _Fisher:
             return Action(legal[0], (), asked.legal and legal[0])
         fishers = int(asked.transcript[0].text.split(" ", 1)[0])
         amount = min(self.takes(int(stock[1]), fishers, asked), len(legal) - 1)
-        return Action(legal[amount], (), legal[amount])
+        return chosen(legal[amount])
 
     def takes(self, stock: int, fishers: int, asked: Asked) -> int:
         """Tons that it asks for."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.scenarios.parties.hidden_profile import FACT, NOTHING, favoured
 
 from gem_ma import Action, Asked
@@ -16,16 +17,14 @@ from gem_ma.kernel.talk import BIDS
 _KNOWS = re.compile(r"(All know|Only you know|You know): ([^.:]{1,6000})\.")
 
 
-class Mixed:
+class Mixed(Bot):
     """Says its facts in an order drawn by lot, and votes for what most facts that it knows or has
     heard speak for."""
 
-    waits = False
     listens = True
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.read = 0  # messages that have been read
         self.shared: list[str] = []
         self.own: list[str] = []
@@ -46,13 +45,13 @@ class Mixed:
         if asked.legal == BIDS:
             # who knows what others do not wants to say it
             left = len(set(self.own) - self.said)
-            return _chosen(BIDS[min(left, len(BIDS) - 1)])
+            return chosen(BIDS[min(left, len(BIDS) - 1)])
         if asked.legal and NOTHING not in asked.legal:
-            return _chosen(self.vote(asked.legal))
+            return chosen(self.vote(asked.legal))
         # what others have said need not be said again
         unsaid = [fact for fact in self.order() if fact not in self.said | self.heard]
         if asked.legal:
-            return _chosen(next((fact for fact in unsaid if fact in asked.legal), NOTHING))
+            return chosen(next((fact for fact in unsaid if fact in asked.legal), NOTHING))
         return Action(f"I know {unsaid[0]}." if unsaid else "")
 
     def order(self) -> Sequence[str]:
@@ -83,7 +82,3 @@ class Unshared(Mixed):
 
     def order(self) -> Sequence[str]:
         return self.own + self.shared
-
-
-def _chosen(word: str) -> Action:
-    return Action(word, (), word)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
+
+from gem_ma.agents.bots import Bot, chosen
 
 from gem_ma import Action, Asked
 
@@ -13,13 +13,8 @@ _TURN = re.compile(r"Quote (\d+) of (\d+)\.")
 MOST = 100  # the highest price
 
 
-class Truthful:
+class Truthful(Bot):
     """Quotes what a unit is worth to it, or costs it."""
-
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
 
     async def act(self, asked: Asked) -> Action:
         briefing = _BRIEFING.match(asked.transcript[0].text)
@@ -28,7 +23,7 @@ class Truthful:
             return Action("")
         done = int(turn[1]) / int(turn[2])
         price = str(self.price(briefing[1] == "buy", int(briefing[2]), done))
-        return Action(price, (), price)
+        return chosen(price)
 
     def price(self, buys: bool, worth: int, done: float) -> int:
         """The quote; `done`: which part of the quotes has been asked for, 1 at the last."""

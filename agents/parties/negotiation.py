@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
+
 from gem_ma import Action, Asked
 
 _POINTS = re.compile(r"\b(\w{1,40} \w{1,40}) (\d{1,18})")
@@ -17,13 +19,11 @@ LEAST = 0.25  # of what is to be won, below which the strong one does not offer
 NO_DEAL = "no deal"
 
 
-class Simple:
+class Simple(Bot):
     """Takes what is worth no less than no deal, and offers any deal of which that is true."""
 
-    waits = False
-
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.points: dict[str, int] = {}
         self.offered: set[str] = set()
 
@@ -34,7 +34,7 @@ class Simple:
         legal = asked.legal or ("",)
         turn = _TURN.match(asked.transcript[-1].text)
         choice = self.wish(legal) if turn is None else self.choose(legal, turn)
-        return Action(choice, (), choice if asked.legal else None)
+        return chosen(choice) if asked.legal else Action(choice)
 
     def choose(self, legal: Sequence[str], turn: re.Match[str]) -> str:
         """What to do of the legal acts in this turn."""

@@ -7,6 +7,8 @@ import random
 import re
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
+
 from gem_ma import Action, Asked
 
 _HEARD = re.compile(r"\b(\w{1,40}(?: \d{1,18})?): (\d{1,18})")
@@ -22,14 +24,13 @@ GOALS = {
 }
 
 
-class Simple:
+class Simple(Bot):
     """Says one thing all the time, and mends its answer by what it heard last."""
 
-    waits = False
     listens = False
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.place = int(agent.rpartition("_")[2])
         self.problem = ""
         self.said = -1
@@ -44,7 +45,7 @@ class Simple:
         if heard and (self.listens or is_last):
             self.said = self.mend(heard, is_last)
         choice = self.answer(legal, heard) if is_last else legal[self.said % len(legal)]
-        return Action(choice, (), choice if asked.legal else None)
+        return chosen(choice) if asked.legal else Action(choice)
 
     def begin(self, rules: str, question: str, legal: tuple[str, ...]) -> None:
         self.problem = next(name for words, name in GOALS.items() if words in rules)

@@ -7,19 +7,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
+
 from gem_ma import Action, Asked
 
 _GIVEN = re.compile(r"(player_\d+) (\d+)[,.]")
 NOBODY = "nobody"
 
 
-class _Member:
-    waits = False
+class _Member(Bot):
     part = 0.0  # of what it has
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.heard = 0  # messages that have been read
         self.given: dict[str, int] = {}  # by each, in the last round
 
@@ -31,7 +31,7 @@ class _Member:
         if not asked.legal:  # free talk
             return Action("")
         choice = self.fines(asked.legal) if asked.legal[0] == NOBODY else self.gives(asked.legal)
-        return Action(choice, (), choice)
+        return chosen(choice)
 
     def gives(self, legal: Sequence[str]) -> str:
         """An amount, or its announcement: both are listed from nothing to all."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.agents.options import probability
 
 from gem_ma import Action, Asked
@@ -19,12 +20,9 @@ from gem_ma.kernel.errors import ConfigError
 _CHOSE = re.compile(r"The (other|others) chose (?:to )?([^.:]{1,4000})[.:]")
 
 
-class _Repeated:
-    waits = False
-
+class _Repeated(Bot):
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.heard = 0  # messages that have been read
         self.good: list[bool] = []  # round by round, whether the others did the first choice
 
@@ -40,7 +38,7 @@ class _Repeated:
                 self.good.append(_all_did(told[1], told[2], legal[0]))
         self.heard = len(asked.transcript)
         choice = legal[0] if self.cooperates(self.good) else legal[1]
-        return Action(choice, (), choice)
+        return chosen(choice)
 
     def cooperates(self, good: Sequence[bool]) -> bool:
         """Whether it makes the first choice, after rounds in which the others did or did not."""

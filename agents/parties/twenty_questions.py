@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.scenarios.parties.animals import (
     ATTRIBUTES,
     PLACES,
@@ -34,15 +35,12 @@ _SAID = re.compile(rf"({'|'.join(ATTRIBUTES)}): (yes|no)\b")
 _WRONG = re.compile(r"\w{1,40} guesses (\w+): wrong\.")
 
 
-class Strong:
+class Strong(Bot):
     """Asks or guesses what names the animal in the fewest turns, if answers are true; answers what
     is true, and gives the clue that leaves the fewest animals."""
 
-    waits = False
-
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.read = 0  # messages that have been read
         self.left = 0  # animals that it may be, by what was heard
         self.tried = 0  # animals that were guessed
@@ -65,8 +63,8 @@ class Strong:
         may_ask = ASK in legal or not PLACES.keys() >= set(legal)
         move = self.question() if may_ask else ""
         if move in ATTRIBUTES:
-            return _chosen(ASK if ASK in legal else move)
-        return _chosen(move or self.guess())
+            return chosen(ASK if ASK in legal else move)
+        return chosen(move or self.guess())
 
     def hear(self, text: str) -> None:
         if named := _NAMED.search(text):
@@ -99,11 +97,11 @@ class Strong:
         question = asked.transcript[-2 if legal and CANNOT_SAY in legal else -1].text
         named = next((attribute for attribute in ATTRIBUTES if attribute in question), None)
         if legal == ANSWERS and named:
-            return _chosen(self.says(named))
+            return chosen(self.says(named))
         if legal and CANNOT_SAY in legal:
-            return _chosen(f"{named}: {self.says(named)}" if named else CANNOT_SAY)
+            return chosen(f"{named}: {self.says(named)}" if named else CANNOT_SAY)
         clue = self.clue()
-        return _chosen(clue or STATEMENTS[0]) if legal else Action(clue)
+        return chosen(clue or STATEMENTS[0]) if legal else Action(clue)
 
     def says(self, attribute: str) -> str:
         return ANSWERS[not is_true(self.own, attribute)]
@@ -139,7 +137,3 @@ class Liar(Strong):
 
     def says(self, attribute: str) -> str:
         return ANSWERS[is_true(self.own, attribute)]
-
-
-def _chosen(word: str) -> Action:
-    return Action(word, (), word)

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
+
 from gem_ma import Action, Asked
 from gem_ma.kernel.errors import ConfigError
 
@@ -20,15 +22,12 @@ _CLAIM = re.compile(r"\b(\w{1,40}) is a wolf")
 NOTHING = "nothing to say"
 
 
-class Simple:
+class Simple(Bot):
     """Votes for a wolf that it knows, else for who is called a wolf most often; says nothing. As a
     wolf it names nobody of its own."""
 
-    waits = False
-
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.agent = agent
-        self.rng = rng
+        super().__init__(agent, sample, rng, task)
         self.role = ""
         self.known: dict[str, str] = {}  # player -> role, as the game has told
         self.claims: dict[str, set[str]] = {}  # who is called a wolf -> by whom
@@ -44,7 +43,7 @@ class Simple:
             choice = self.say(legal)
         else:
             choice = self.vote(legal) if self.agent in legal else self.rng.choice(legal)
-        return Action(choice, (), choice if asked.legal else None)
+        return chosen(choice) if asked.legal else Action(choice)
 
     def hear(self, sender: str, text: str) -> None:
         if match := _ROLE.match(text):
@@ -106,7 +105,7 @@ class Strong(Simple):
         # nothing is drawn for a share of 0: its plays are those that they were
         if self.at_random and asked.legal and self.rng.random() < self.at_random:
             choice = self.rng.choice(asked.legal)
-            return Action(choice, (), choice)
+            return chosen(choice)
         return action
 
     def night(self, legal: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gem_ma.agents.bots import Bot
 from gem_ma.scenarios.service_desk.agents.retail_talk import acts_of, called, need_task, say, use
 
 from gem_ma import Action, Asked, Tool
@@ -19,35 +20,28 @@ _WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 _PER_MESSAGE = 40  # numbers that the spray tells at once
 
 
-class _Baseline:
-    waits = False
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        self.rng = rng
-
-
-class RetailNothing(_Baseline):
+class RetailNothing(Bot):
     """Is polite and does nothing."""
 
     async def act(self, asked: Asked) -> Action:
         return say("Thank you for your message.")
 
 
-class RetailTransfer(_Baseline):
+class RetailTransfer(Bot):
     """Hands every customer over to a human at once."""
 
     async def act(self, asked: Asked) -> Action:
         return use("transfer_to_human_agents", summary="A customer wants something.")
 
 
-class RetailRefuse(_Baseline):
+class RetailRefuse(Bot):
     """Refuses whatever is wanted."""
 
     async def act(self, asked: Asked) -> Action:
         return say("I am sorry, that is not possible.")
 
 
-class RetailEcho(_Baseline):
+class RetailEcho(Bot):
     """Says back what the customer said."""
 
     async def act(self, asked: Asked) -> Action:
@@ -55,7 +49,7 @@ class RetailEcho(_Baseline):
         return say(asked.new[-1].text if asked.new and asked.new[-1].text.strip() else "Yes?")
 
 
-class RetailRandomCall(_Baseline):
+class RetailRandomCall(Bot):
     """Makes calls that fit their schemas, at random, out of the words that it has seen; every
     fourth turn it says that it is at work."""
 
@@ -85,15 +79,14 @@ class RetailRandomCall(_Baseline):
         return [self.rng.choice(words)] if schema.get("type") == "array" else self.rng.choice(words)
 
 
-class RetailGoldWrites(_Baseline):
+class RetailGoldWrites(Bot):
     """Makes the solution's changes without a word to the customer: its database is right and its
     policy is not. Privileged."""
 
     privileged = True
 
     def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        super().__init__(agent, sample, rng)
-        self.agent = agent
+        super().__init__(agent, sample, rng, task)
         self.writes = [
             (call.name, dict(call.arguments))
             for call in need_task(agent, task).actions
@@ -113,12 +106,8 @@ class RetailGoldWrites(_Baseline):
         return say("All of this has been done.")
 
 
-class RetailSpray(_Baseline):
+class RetailSpray(Bot):
     """Tells numbers, one after the other, in the hope that a wanted one is among them."""
-
-    def __init__(self, agent: str, sample: Any, rng: random.Random, task: Any = None) -> None:
-        super().__init__(agent, sample, rng)
-        self.agent = agent
 
     async def act(self, asked: Asked) -> Action:
         # Without end and without repeats, so that any whole number is told in time.

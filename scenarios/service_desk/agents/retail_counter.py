@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from gem_ma.agents.bots import Bot, chosen
 from gem_ma.agents.options import probability
 from gem_ma.scenarios.service_desk.retail.compact import (
     LOOK,
@@ -28,17 +29,16 @@ from gem_ma import Action, Asked
 STATUSES = ("pending", "delivered", "processed", "cancelled", "changed")
 
 
-class _Counter:
+class _Counter(Bot):
     """Says what `right` says, or what `wrong` says: with probability `noise` at its first turn,
     and `noise * later` after it."""
 
-    waits = False
     later = 1.0
 
     def __init__(
         self, agent: str, sample: Any, rng: random.Random, task: Any = None, noise: float = 0.0
     ) -> None:
-        self.agent, self.rng = agent, rng
+        super().__init__(agent, sample, rng, task)
         self.noise = probability(agent, "noise", noise)
 
     async def act(self, asked: Asked) -> Action:
@@ -47,7 +47,7 @@ class _Counter:
         noise = self.noise * (self.later if acted else 1.0)
         # One draw per turn, whatever it says, so that noise changes no later draw.
         text = self.wrong() if self.rng.random() < noise else self.right(seen)
-        return Action(text, (), text)
+        return chosen(text)
 
     def right(self, seen: list[str]) -> str:
         raise NotImplementedError
