@@ -8,7 +8,7 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from gem_ma.scenarios.games.letter_grid import Placed, crossed
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
 from gem_ma.scenarios.games.words import clued
 
 from gem_ma.kernel.errors import ConfigError
@@ -34,12 +34,8 @@ class Crosswords(Solo):
     }
     form = Form(r"(\d+)\s+(\d+)\s+([a-z])")
     example = "0 1 e"
-    default_cast = {"player": "crosswords_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "crosswords_simple"},
-        "strong": {"player": "crosswords_strong"},
-    }
+    baseline_casts = ladder("crosswords")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

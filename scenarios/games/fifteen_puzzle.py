@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gem_ma.scenarios.games.slides import FORM, listed
-from gem_ma.scenarios.games.solo import Board, Outcome, Solo
+from gem_ma.scenarios.games.solo import Board, Outcome, Solo, ladder
 
 Tiles = tuple[int, ...]  # row by row; 0 is the empty square
 BACK = {"up": "down", "down": "up", "left": "right", "right": "left"}
@@ -31,12 +31,8 @@ class FifteenPuzzle(Solo):
     }
     form = FORM
     example = "up"
-    default_cast = {"player": "fifteen_puzzle_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "fifteen_puzzle_simple"},
-        "strong": {"player": "fifteen_puzzle_strong"},
-    }
+    baseline_casts = ladder("fifteen_puzzle")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from math import log2
 from typing import NamedTuple
 
 from gem_ma.scenarios.games.slides import FORM, listed
-from gem_ma.scenarios.games.solo import Board, Outcome, Solo
+from gem_ma.scenarios.games.solo import Board, Outcome, Solo, ladder
 
 Strip = tuple[int, ...]
 Tiles = tuple[Strip, ...]  # 0 is an empty square
@@ -37,12 +37,8 @@ class Game2048(Solo):
     }
     form = FORM
     example = "up"
-    default_cast = {"player": "game2048_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "game2048_simple"},
-        "strong": {"player": "game2048_strong"},
-    }
+    baseline_casts = ladder("game2048")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

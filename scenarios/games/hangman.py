@@ -7,7 +7,7 @@ from functools import lru_cache
 from string import ascii_lowercase
 
 from gem_ma.scenarios.games.hidden_word import HiddenWord, Size
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, ladder
 from gem_ma.scenarios.games.words import words_of
 
 
@@ -21,12 +21,8 @@ class Hangman(HiddenWord):
     }
     form = Form("([a-z]+)")
     example = "e"
-    default_cast = {"player": "hangman_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "hangman_simple"},
-        "strong": {"player": "hangman_strong"},
-    }
+    baseline_casts = ladder("hangman")
+    default_cast = baseline_casts["simple"]
 
     def board(self, size: Size, rng: random.Random) -> Board:
         return Gallows(words_of(size.length, self.words), rng)

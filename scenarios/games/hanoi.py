@@ -6,7 +6,7 @@ import random
 from functools import lru_cache
 from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import Board, Form, Outcome, Solo, ladder
 
 TOWERS = "ABC"
 PAIRS = tuple((source, target) for source in TOWERS for target in TOWERS if source != target)
@@ -29,12 +29,8 @@ class Hanoi(Solo):
     }
     form = Form(r"([ABC])\s*,?\s*([ABC])")
     example = "A C"
-    default_cast = {"player": "hanoi_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "hanoi_simple"},
-        "strong": {"player": "hanoi_strong"},
-    }
+    baseline_casts = ladder("hanoi")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

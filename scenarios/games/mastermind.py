@@ -9,7 +9,7 @@ from math import perm
 from operator import eq
 from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
 
 Code = tuple[int, ...]
 
@@ -33,12 +33,8 @@ class Mastermind(Solo):
     }
     form = Form(r"(\d+(?:\s+\d+)*)")
     example = "1 2"
-    default_cast = {"player": "mastermind_simple"}
-    baseline_casts = {
-        "random": {"player": "mastermind_random"},
-        "simple": {"player": "mastermind_simple"},
-        "strong": {"player": "mastermind_strong"},
-    }
+    baseline_casts = ladder("mastermind", lowest="mastermind_random")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

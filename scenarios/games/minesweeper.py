@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import compress
 from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
 
 
 class Size(NamedTuple):
@@ -35,12 +35,8 @@ class Minesweeper(Solo):
     # GEM takes any word as a command, and calls the wrong ones a move that cannot be made
     form = Form(r"(reveal|flag)\s+(\d+)\s+(\d+)", boxed=r"([a-z]+)\s+(\d+)\s+(\d+)")
     example = "reveal 2 3"
-    default_cast = {"player": "minesweeper_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "minesweeper_simple"},
-        "strong": {"player": "minesweeper_strong"},
-    }
+    baseline_casts = ladder("minesweeper")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gem_ma.scenarios.games.slides import FORM, STEPS, listed
-from gem_ma.scenarios.games.solo import Board, Outcome, Solo
+from gem_ma.scenarios.games.solo import Board, Outcome, Solo, ladder
 
 TRIES = 4  # rooms that are drawn before one with a box on its goal is taken
 
@@ -45,12 +45,8 @@ class Sokoban(Solo):
     }
     form = FORM
     example = "up"
-    default_cast = {"player": "sokoban_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "sokoban_simple"},
-        "strong": {"player": "sokoban_strong"},
-    }
+    baseline_casts = ladder("sokoban")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

@@ -124,6 +124,12 @@ class Form:
         return matches[0] if len(matches) == 1 else None
 
 
+def ladder(game: str, lowest: str = "random_legal") -> dict[str, dict[str, str]]:
+    """The casts of a game's players, the weakest first."""
+    players = {"random": lowest, "simple": f"{game}_simple", "strong": f"{game}_strong"}
+    return {rung: {"player": player} for rung, player in players.items()}
+
+
 class Solo(Scenario):
     """A game of a fixed number of turns for one agent."""
 

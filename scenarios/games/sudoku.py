@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
 
 # a line is a board with one solution: digits are clues, letters (a is 1) stand in holes
 BANK = Path(__file__).parent / "sudokus.txt"
@@ -36,12 +36,8 @@ class Sudoku(Solo):
     }
     form = Form(r"(\d+)\s+(\d+)\s+(\d+)")
     example = "1 2 3"
-    default_cast = {"player": "sudoku_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "sudoku_simple"},
-        "strong": {"player": "sudoku_strong"},
-    }
+    baseline_casts = ladder("sudoku")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 from gem_ma.scenarios.games.letter_grid import Placed, Square, scattered
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
 from gem_ma.scenarios.games.words import all_words
 
 from gem_ma.kernel.errors import ConfigError
@@ -36,12 +36,8 @@ class WordSearch(Solo):
     }
     form = Form(r"(\d+)\s+(\d+)\s+(\d+)\s+(\d+)")
     example = "1 0 1 4"
-    default_cast = {"player": "word_search_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "word_search_simple"},
-        "strong": {"player": "word_search_strong"},
-    }
+    baseline_casts = ladder("word_search")
+    default_cast = baseline_casts["simple"]
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from gem_ma.scenarios.games.hidden_word import HiddenWord, Size
-from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome
+from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, ladder
 from gem_ma.scenarios.games.words import words_of
 
 
@@ -19,12 +19,8 @@ class Wordle(HiddenWord):
     }
     form = Form("([a-z]+)", boxed=r"([a-z]+(?:\s+[a-z]+)*)")
     example = "word"
-    default_cast = {"player": "wordle_simple"}
-    baseline_casts = {
-        "random": {"player": "random_legal"},
-        "simple": {"player": "wordle_simple"},
-        "strong": {"player": "wordle_strong"},
-    }
+    baseline_casts = ladder("wordle")
+    default_cast = baseline_casts["simple"]
 
     def board(self, size: Size, rng: random.Random) -> Board:
         return Letters(words_of(size.length, self.words), rng)
