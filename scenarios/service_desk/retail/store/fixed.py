@@ -18,13 +18,11 @@ from gem_ma.scenarios.service_desk.retail.store.specs import Spec, spec
 
 
 def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", tools.known(data, "orders", order_id))
     if order["status"] != "pending":
-        return "Error: non-pending order cannot be cancelled"
+        raise ValueError("non-pending order cannot be cancelled")
     if reason not in tools.REASONS:
-        return "Error: invalid reason"
+        raise ValueError("invalid reason")
     paid: dict[str, float] = {}
     # tau-bench refunds every row, refunds too; here a method gets back what it paid, net.
     for row in order["payment_history"]:
@@ -37,9 +35,7 @@ def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
     for method_id, amount in paid.items():
         if amount <= 0:
             continue
-        order["payment_history"].append(
-            {"transaction_type": "refund", "amount": amount, "payment_method_id": method_id}
-        )
+        order["payment_history"].append(tools.paid("refund", amount, method_id))
         method = user["payment_methods"][method_id]
         if method["source"] == "gift_card":
             method["balance"] = round(method["balance"] + amount, 2)
@@ -55,12 +51,9 @@ def modify_pending_order_items(
     new_item_ids: list[str],
     payment_method_id: str,
 ) -> str:
-    refusal = _empty(item_ids) or _same(item_ids, new_item_ids)
-    text = refusal or tools.modify_pending_order_items(
-        data, order_id, item_ids, new_item_ids, payment_method_id
-    )
-    if text.startswith("Error: "):
-        return text
+    _not_empty(item_ids)
+    _all_new(item_ids, new_item_ids)
+    tools.modify_pending_order_items(data, order_id, item_ids, new_item_ids, payment_method_id)
     order = data.draft("orders", order_id)
     # The tool that is shared leaves the float difference as the benchmark does; the last row is its
     # own.
@@ -75,12 +68,9 @@ def exchange_delivered_order_items(
     new_item_ids: list[str],
     payment_method_id: str,
 ) -> str:
-    refusal = _empty(item_ids) or _same(item_ids, new_item_ids)
-    text = refusal or tools.exchange_delivered_order_items(
-        data, order_id, item_ids, new_item_ids, payment_method_id
-    )
-    if text.startswith("Error: "):
-        return text
+    _not_empty(item_ids)
+    _all_new(item_ids, new_item_ids)
+    tools.exchange_delivered_order_items(data, order_id, item_ids, new_item_ids, payment_method_id)
     order = data.draft("orders", order_id)
     # Sorted pairs: the order in which a call lists its items means nothing.
     order["exchange_pairs"] = sorted(
@@ -92,46 +82,47 @@ def exchange_delivered_order_items(
 def return_delivered_order_items(
     data: Overlay, order_id: str, item_ids: list[str], payment_method_id: str
 ) -> str:
-    return _empty(item_ids) or tools.return_delivered_order_items(
-        data, order_id, item_ids, payment_method_id
-    )
+    _not_empty(item_ids)
+    return tools.return_delivered_order_items(data, order_id, item_ids, payment_method_id)
 
 
-def validate(name: str, arguments: Any) -> str:
-    """What is wrong with the arguments of a tool, as an error text; "" where nothing is."""
+def validate(name: str, arguments: Any) -> None:
+    """Raises ValueError where the arguments of a tool are not those of its schema."""
     # In the order of the schema, unknown names before missing ones, so that a call has one answer.
     if not isinstance(arguments, Mapping):
-        return f"Error: invalid_arguments: arguments are an object, got {type(arguments).__name__}"
+        kind = type(arguments).__name__
+        raise ValueError(f"invalid_arguments: arguments are an object, got {kind}")
     properties: dict[str, Any] = SCHEMAS[name].parameters["properties"]
     for key in arguments:
         if key not in properties:
-            return (
+            raise ValueError(
                 # The names that there are. An agent that cannot see the schema again can still mend
                 # its call.
-                f"Error: invalid_arguments: {name} has no argument {key!r}; it takes"
+                f"invalid_arguments: {name} has no argument {key!r}; it takes"
                 f" {', '.join(properties) or 'none'}"
             )
     for key, schema in properties.items():
         if key not in arguments:
-            return f"Error: invalid_arguments: {name} needs {key}"
+            raise ValueError(f"invalid_arguments: {name} needs {key}")
         value = arguments[key]
         if schema["type"] == "string" and not isinstance(value, str):
-            return f"Error: invalid_arguments: {key} is a string, got {type(value).__name__}"
+            raise ValueError(f"invalid_arguments: {key} is a string, got {type(value).__name__}")
         if schema["type"] == "array" and not (
             isinstance(value, list) and all(isinstance(item, str) for item in value)
         ):
-            return f"Error: invalid_arguments: {key} is a list of strings"
-    return ""
+            raise ValueError(f"invalid_arguments: {key} is a list of strings")
 
 
 # tau-bench takes an empty list, and marks the order as returned though nothing comes back.
-def _empty(item_ids: list[str]) -> str:
-    return "" if item_ids else "Error: no item given"
+def _not_empty(item_ids: list[str]) -> None:
+    if not item_ids:
+        raise ValueError("no item given")
 
 
-def _same(item_ids: list[str], new_item_ids: list[str]) -> str:
-    same = [old for old, new in zip(item_ids, new_item_ids, strict=False) if old == new]
-    return f"Error: the new item {same[0]} is the old item" if same else ""
+def _all_new(item_ids: list[str], new_item_ids: list[str]) -> None:
+    for old, new in zip(item_ids, new_item_ids, strict=False):
+        if old == new:
+            raise ValueError(f"the new item {old} is the old item")
 
 
 # Reads and the writes without a fault are tau-bench's own.

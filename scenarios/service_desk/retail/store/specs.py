@@ -26,6 +26,20 @@ class Spec:
         """How the benchmark's error texts call the function."""
         return "".join(word.capitalize() for word in self.name.split("_")) + ".invoke()"
 
+    def fits(self, called: str, arguments: Mapping[str, Any]) -> None:
+        """Raises TypeError as Python does, for a function of this name, where an argument is
+        unknown or missing."""
+        for name in arguments:
+            if name not in self.arguments:
+                raise TypeError(f"{called} got an unexpected keyword argument '{name}'")
+        missing = [repr(name) for name in self.arguments if name not in arguments]
+        if missing:
+            plural = "s" if len(missing) > 1 else ""
+            raise TypeError(
+                f"{called} missing {len(missing)} required positional argument{plural}:"
+                f" {listed(missing)}"
+            )
+
 
 def spec(function: Function) -> Spec:
     """The spec of a tool function; its parameters after the first are the arguments."""
@@ -50,16 +64,7 @@ def bind(tool: Spec, arguments: Any) -> Mapping[str, Any]:
     for name in arguments:
         if not isinstance(name, str):
             raise TypeError("keywords must be strings")
-    for name in arguments:
-        if name not in tool.arguments:
-            raise TypeError(f"{tool.qualified} got an unexpected keyword argument '{name}'")
-    missing = [repr(name) for name in tool.arguments if name not in arguments]
-    if missing:
-        plural = "s" if len(missing) > 1 else ""
-        raise TypeError(
-            f"{tool.qualified} missing {len(missing)} required positional argument{plural}:"
-            f" {listed(missing)}"
-        )
+    tool.fits(tool.qualified, arguments)
     return arguments
 
 

@@ -61,14 +61,14 @@ class RetailStore:
 
     def call(self, tool: str, kwargs: Any) -> str:
         """What the tool answers; an error is a text that begins with `Error: `. Never raises."""
-        if self.semantics == "tau2":
-            return tau2_call(self.overlay, tool, kwargs)
         try:
+            if self.semantics == "tau2":
+                return tau2_call(self.overlay, tool, kwargs)
             spec = self._tools.get(tool) if isinstance(tool, str) else None
             if spec is None:
                 return f"Unknown action {tool}"
-            if self.semantics == "fixed" and (refusal := validate(tool, kwargs)):
-                return refusal
+            if self.semantics == "fixed":
+                validate(tool, kwargs)
             return spec.function(self.overlay, **bind(spec, kwargs))
         except Exception as error:
             return f"Error: {_text(error)}"

@@ -8,21 +8,15 @@ from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.overlay import Overlay
 from gem_ma.scenarios.service_desk.retail.store.schemas import SCHEMAS
-from gem_ma.scenarios.service_desk.retail.store.specs import Spec, listed
+from gem_ma.scenarios.service_desk.retail.store.specs import Spec
 from gem_ma.scenarios.service_desk.retail.store.tau2_tools import TAU2
 
 from gem_ma import Tool
 
 
 def call(data: Overlay, tool: Any, arguments: Any) -> str:
-    """What the tool answers; an error is a text that begins with `Error: `. Never raises."""
-    try:
-        return _bound(tool, arguments).function(data, **arguments)
-    except Exception as error:
-        try:
-            return f"Error: {error}"
-        except Exception:  # an argument whose own text cannot be made
-            return f"Error: {type(error).__name__}"
+    """What the tool answers. Raises what the assistant sees as an error."""
+    return _bound(tool, arguments).function(data, **arguments)
 
 
 def _bound(tool: Any, arguments: Any) -> Spec:
@@ -43,18 +37,7 @@ def _bound(tool: Any, arguments: Any) -> Spec:
     spec = TAU2.get(tool) if isinstance(tool, str) else None
     if spec is None:
         raise ValueError(f"Tool '{tool}' not found.")
-    for name in arguments:
-        if name not in spec.arguments:
-            raise TypeError(
-                f"RetailTools.{spec.name}() got an unexpected keyword argument '{name}'"
-            )
-    missing = [repr(name) for name in spec.arguments if name not in arguments]
-    if missing:
-        plural = "s" if len(missing) > 1 else ""
-        raise TypeError(
-            f"RetailTools.{spec.name}() missing {len(missing)} required positional"
-            f" argument{plural}: {listed(missing)}"
-        )
+    spec.fits(f"RetailTools.{spec.name}()", arguments)
     return spec
 
 

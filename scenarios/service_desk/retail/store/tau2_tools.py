@@ -9,7 +9,8 @@ fault of `modify_pending_order_items` is kept, because published numbers hold it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -34,11 +35,13 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
-    return _user_only(tools.find_user_id_by_email(data, email))
+    with _in_its_words():
+        return tools.find_user_id_by_email(data, email)
 
 
 def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
-    return _user_only(tools.find_user_id_by_name_zip(data, first_name, last_name, zip))
+    with _in_its_words():
+        return tools.find_user_id_by_name_zip(data, first_name, last_name, zip)
 
 
 def get_item_details(data: Overlay, item_id: Any) -> str:
@@ -81,7 +84,7 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     refunds = []
     for row in order["payment_history"]:  # every row, whatever its type, as in tau-bench
-        refunds.append(_row("refund", row["amount"], row["payment_method_id"]))
+        refunds.append(tools.paid("refund", row["amount"], row["payment_method_id"]))
         slot = ("users", order["user_id"])
         if slot not in drafts:
             # Drafted at the first payment, as there: an order without payments never needs its
@@ -89,7 +92,7 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
             drafts[slot] = data.draft("users", _known(data, *slot))
         method = _method(drafts[slot], row["payment_method_id"])
         if method["source"] == "gift_card":
-            _credit(method, row["amount"])
+            tools.credit(method, row["amount"])
     order["status"] = "cancelled"
     order["cancel_reason"] = reason
     order["payment_history"].extend(refunds)
@@ -103,7 +106,7 @@ def exchange_delivered_order_items(
     if order["status"] != "delivered":
         raise ValueError("Non-delivered order cannot be exchanged")
     # Each tool has its own words for the same fault, as in that benchmark.
-    _all_held(order, item_ids, "Number of {} not found.")
+    tools.all_held(order, item_ids, "Number of {} not found.")
     if len(item_ids) != len(new_item_ids):
         raise ValueError("The number of items to be exchanged should match.")
     price, _ = _difference(data, order, item_ids, new_item_ids)
@@ -119,9 +122,7 @@ def exchange_delivered_order_items(
     order["exchange_payment_method_id"] = payment_method_id
     order["exchange_price_difference"] = price
     text = data.commit({("orders", order_id): order})
-    pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=True))
-    # the record loses which goes for which
-    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
+    tools.pair_up(data, order_id, item_ids, new_item_ids)
     return text
 
 
@@ -152,7 +153,7 @@ def modify_pending_order_items(
     # Here `==` again, so items are changed once.
     if order["status"] != "pending":
         raise ValueError("Non-pending order cannot be modified")
-    _all_held(order, item_ids, "{} not found")
+    tools.all_held(order, item_ids, "{} not found")
     if len(item_ids) != len(new_item_ids):
         raise ValueError("The number of items to be exchanged should match")
     price, last = _difference(data, order, item_ids, new_item_ids, others_only=True)
@@ -162,11 +163,11 @@ def modify_pending_order_items(
     if method["source"] == "gift_card" and method["balance"] < price:
         raise ValueError("Insufficient gift card balance to pay for the new item")
     order["payment_history"].append(
-        _row("payment" if price > 0 else "refund", abs(price), payment_method_id)
+        tools.paid("payment" if price > 0 else "refund", float(abs(price)), payment_method_id)
     )
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
-        _credit(method, -price)
+        tools.credit(method, -price)
         drafts[("users", order["user_id"])] = user
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=True):
         item = next(item for item in order["items"] if item["item_id"] == item_id)
@@ -192,10 +193,11 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
         raise ValueError("The new payment method should be different from the current one")
     if method["source"] == "gift_card" and method["balance"] < amount:
         raise ValueError("Insufficient gift card balance to pay for the order")
-    history.extend((_row("payment", amount, payment_method_id), _row("refund", amount, old_id)))
+    history.append(tools.paid("payment", amount, payment_method_id))
+    history.append(tools.paid("refund", amount, old_id))
     for changed, sign in ((method, -1), (_method(user, old_id), 1)):
         if changed["source"] == "gift_card":
-            _credit(changed, sign * amount)
+            tools.credit(changed, sign * amount)
     return data.commit({("orders", order_id): order, ("users", order["user_id"]): user})
 
 
@@ -232,7 +234,7 @@ def return_delivered_order_items(
         and payment_method_id != order["payment_history"][0]["payment_method_id"]
     ):
         raise ValueError("Payment method should be the original payment method")
-    _all_held(order, item_ids, "Some item not found")
+    tools.all_held(order, item_ids, "Some item not found")
     order["status"] = "return requested"
     order["return_items"] = sorted(item_ids)
     order["return_payment_method_id"] = payment_method_id
@@ -241,20 +243,19 @@ def return_delivered_order_items(
 
 # -- parts ---------------------------------------------------------------------------------------
 
-NAMES = {"users": "User", "orders": "Order", "products": "Product"}
+
+@contextmanager
+def _in_its_words() -> Iterator[None]:
+    """What is not found, as this benchmark says it: with a capital."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).capitalize()) from None
 
 
 def _known(data: Overlay, table: str, key: Any) -> Any:
-    if not data.has(table, key):
-        raise ValueError(f"{NAMES[table]} not found")
-    return key
-
-
-def _user_only(answer: str) -> str:
-    # One text for all searches, whichever failed.
-    if answer.startswith("Error: "):
-        raise ValueError("User not found")
-    return answer
+    with _in_its_words():
+        return tools.known(data, table, key)
 
 
 def _products_by_item(tables: Tables) -> dict[str, str]:
@@ -271,26 +272,6 @@ def _method(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:
     if method_id not in methods:
         raise ValueError("Payment method not found")
     return methods[method_id]
-
-
-def _row(transaction_type: str, amount: float, method_id: str) -> dict[str, Any]:
-    return {
-        "transaction_type": transaction_type,
-        "amount": float(amount),
-        "payment_method_id": method_id,
-    }
-
-
-def _credit(method: dict[str, Any], amount: float) -> None:
-    method["balance"] = round(method["balance"] + amount, 2)
-
-
-def _all_held(order: Mapping[str, Any], item_ids: Any, fault: str) -> None:
-    held = [item["item_id"] for item in order["items"]]
-    for item_id in item_ids:
-        # Counted, since an order may hold the same item twice.
-        if item_ids.count(item_id) > held.count(item_id):
-            raise ValueError(fault.format(item_id))
 
 
 def _difference(

@@ -1,15 +1,17 @@
 """The 16 tools of tau-bench's retail desk, as functions (overlay, arguments) -> text, exactly as
 that benchmark behaves.
 
-Names, argument names, the order of the checks and the error strings are the interface; nothing
-is validated beyond them, so Python's own semantics decide about odd arguments (a string given
-for a list of ids is walked character by character). `fixed.py` holds the better rules of our own
-world. The tools check neither identity nor ownership: that is the assistant's policy.
+Names, argument names, the order of the checks and the error strings are the interface. A check that
+fails raises ValueError, whose text the assistant sees behind `Error: `. Nothing is validated beyond
+them, so Python's own semantics decide about odd arguments (a string given for a list of ids is
+walked character by character). `fixed.py` holds the better rules of our own world. The tools check
+neither identity nor ownership: that is the assistant's policy.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.calculator import calculate as arithmetic
@@ -28,7 +30,10 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
     # `.lower()` of anything that is not text raises, and the store answers with Python's words.
-    return data.base.derived("emails", _emails).get(email.lower(), "Error: user not found")
+    user_id = data.base.derived("emails", _emails).get(email.lower())
+    if user_id is None:
+        raise ValueError("user not found")
+    return user_id
 
 
 def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
@@ -41,25 +46,19 @@ def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip
             and data.record("users", user_id)["address"]["zip"] == zip
         ):
             return user_id
-    return "Error: user not found"
+    raise ValueError("user not found")
 
 
 def get_order_details(data: Overlay, order_id: Any) -> str:
-    return (
-        data.text("orders", order_id) if data.has("orders", order_id) else "Error: order not found"
-    )
+    return data.text("orders", known(data, "orders", order_id))
 
 
 def get_product_details(data: Overlay, product_id: Any) -> str:
-    return (
-        data.text("products", product_id)
-        if data.has("products", product_id)
-        else "Error: product not found"
-    )
+    return data.text("products", known(data, "products", product_id))
 
 
 def get_user_details(data: Overlay, user_id: Any) -> str:
-    return data.text("users", user_id) if data.has("users", user_id) else "Error: user not found"
+    return data.text("users", known(data, "users", user_id))
 
 
 def list_all_product_types(data: Overlay) -> str:
@@ -78,28 +77,24 @@ def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
 
 
 def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "pending":
-        return "Error: non-pending order cannot be cancelled"
+        raise ValueError("non-pending order cannot be cancelled")
     # A list, since a set would raise for what cannot be hashed, and the benchmark does not.
     if reason not in list(REASONS):
-        return "Error: invalid reason"
+        raise ValueError("invalid reason")
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     refunds = []
     for row in order["payment_history"]:  # every row, whatever its type: a refund is refunded again
         method_id = row["payment_method_id"]
-        refunds.append(
-            {"transaction_type": "refund", "amount": row["amount"], "payment_method_id": method_id}
-        )
+        refunds.append(paid("refund", row["amount"], method_id))
         # By the id's name and not by its source, as there: a card whose id says so is refunded at
         # once.
         if "gift_card" in method_id:
             slot = ("users", order["user_id"])
             if slot not in drafts:
                 drafts[slot] = data.draft(*slot)
-            _credit(drafts[slot]["payment_methods"][method_id], row["amount"])
+            credit(drafts[slot]["payment_methods"][method_id], row["amount"])
     order["status"] = "cancelled"
     order["cancel_reason"] = reason
     order["payment_history"].extend(refunds)
@@ -116,11 +111,9 @@ def modify_pending_order_address(
     country: Any,
     zip: Any,
 ) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "pending":
-        return "Error: non-pending order cannot be modified"
+        raise ValueError("non-pending order cannot be modified")
     # No type is checked: whatever the assistant sends is the new address.
     order["address"] = _address(address1, address2, city, state, country, zip)
     return data.commit({("orders", order_id): order})
@@ -129,30 +122,22 @@ def modify_pending_order_address(
 def modify_pending_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "pending":
-        return "Error: non-pending order cannot be modified"
-    # An error text in place of the price; odd arguments raise, and that text is Python's.
+        raise ValueError("non-pending order cannot be modified")
     price = _difference(data, order, item_ids, new_item_ids)
-    if isinstance(price, str):
-        return price
     user = data.draft("users", order["user_id"])
     if payment_method_id not in user["payment_methods"]:
-        return "Error: payment method not found"
+        raise ValueError("payment method not found")
     method = user["payment_methods"][payment_method_id]
     if method["source"] == "gift_card" and method["balance"] < price:
-        return "Error: insufficient gift card balance to pay for the new item"
-    row = {
-        "transaction_type": "payment" if price > 0 else "refund",
-        "amount": abs(price),
-        "payment_method_id": payment_method_id,
-    }
-    order["payment_history"].append(row)
+        raise ValueError("insufficient gift card balance to pay for the new item")
+    order["payment_history"].append(
+        paid("payment" if price > 0 else "refund", abs(price), payment_method_id)
+    )
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
-        _credit(method, -price)
+        credit(method, -price)
         drafts[("users", order["user_id"])] = user
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
         item = _first(order, item_id)
@@ -166,35 +151,31 @@ def modify_pending_order_items(
 
 
 def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id: Any) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "pending":
-        return "Error: non-pending order cannot be modified"
+        raise ValueError("non-pending order cannot be modified")
     user = data.draft("users", order["user_id"])
     if payment_method_id not in user["payment_methods"]:
-        return "Error: payment method not found"
+        raise ValueError("payment method not found")
     history = order["payment_history"]
     # After a move there are two rows, so the method can be changed once.
     if len(history) > 1 or history[0]["transaction_type"] != "payment":
-        return "Error: there should be exactly one payment for a pending order"
+        raise ValueError("there should be exactly one payment for a pending order")
     old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
     if old_id == payment_method_id:
-        return "Error: the new payment method should be different from the current one"
+        raise ValueError("the new payment method should be different from the current one")
     method = user["payment_methods"][payment_method_id]
     if method["source"] == "gift_card" and method["balance"] < amount:
-        return "Error: insufficient gift card balance to pay for the order"
-    history.append(
-        {"transaction_type": "payment", "amount": amount, "payment_method_id": payment_method_id}
-    )
-    history.append({"transaction_type": "refund", "amount": amount, "payment_method_id": old_id})
+        raise ValueError("insufficient gift card balance to pay for the order")
+    history.append(paid("payment", amount, payment_method_id))
+    history.append(paid("refund", amount, old_id))
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
     if method["source"] == "gift_card":
-        _credit(method, -amount)
+        credit(method, -amount)
         drafts[("users", order["user_id"])] = user
     # By the id again: the card that paid before gets its money back.
     if "gift_card" in old_id:
-        _credit(user["payment_methods"][old_id], amount)
+        credit(user["payment_methods"][old_id], amount)
         drafts[("users", order["user_id"])] = user
     return data.commit(drafts)
 
@@ -202,53 +183,44 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
 def exchange_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "delivered":
-        return "Error: non-delivered order cannot be exchanged"
+        raise ValueError("non-delivered order cannot be exchanged")
     price = _difference(data, order, item_ids, new_item_ids)
-    if isinstance(price, str):
-        return price
     # Rounded here, but not for a change of a pending order: both as in the benchmark.
     price = round(price, 2)
     methods = data.record("users", order["user_id"])["payment_methods"]
     if payment_method_id not in methods:
-        return "Error: payment method not found"
+        raise ValueError("payment method not found")
     method = methods[payment_method_id]
     if method["source"] == "gift_card" and method["balance"] < price:
-        return "Error: insufficient gift card balance to pay for the price difference"
+        raise ValueError("insufficient gift card balance to pay for the price difference")
     order["status"] = "exchange requested"
     order["exchange_items"] = sorted(item_ids)
     order["exchange_new_items"] = sorted(new_item_ids)
     order["exchange_payment_method_id"] = payment_method_id
     order["exchange_price_difference"] = price
     text = data.commit({("orders", order_id): order})
-    # `strict=False`: a string of ids is walked like a list, and lengths were compared above.
-    pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=False))
-    # the record loses which goes for which
-    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
+    pair_up(data, order_id, item_ids, new_item_ids)
     return text
 
 
 def return_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any
 ) -> str:
-    if not data.has("orders", order_id):
-        return "Error: order not found"
-    order = data.draft("orders", order_id)
+    order = data.draft("orders", known(data, "orders", order_id))
     if order["status"] != "delivered":
-        return "Error: non-delivered order cannot be returned"
+        raise ValueError("non-delivered order cannot be returned")
     if payment_method_id not in data.record("users", order["user_id"])["payment_methods"]:
-        return "Error: payment method not found"
+        raise ValueError("payment method not found")
     if (
         "gift_card" not in payment_method_id
         and payment_method_id != order["payment_history"][0]["payment_method_id"]
     ):
-        return "Error: payment method should be either the original payment method or a gift card"
-    # Counted: an order may hold the same item twice, and both may be returned.
-    if _too_many(order, item_ids) is not None:
-        return "Error: some item not found"
+        raise ValueError(
+            "payment method should be either the original payment method or a gift card"
+        )
+    all_held(order, item_ids, "some item not found")
     order["status"] = "return requested"
     order["return_items"] = sorted(item_ids)
     order["return_payment_method_id"] = payment_method_id
@@ -265,9 +237,7 @@ def modify_user_address(
     country: Any,
     zip: Any,
 ) -> str:
-    if not data.has("users", user_id):
-        return "Error: user not found"
-    user = data.draft("users", user_id)
+    user = data.draft("users", known(data, "users", user_id))
     user["address"] = _address(address1, address2, city, state, country, zip)
     return data.commit({("users", user_id): user})
 
@@ -310,7 +280,24 @@ def _address(
     }
 
 
-def _credit(method: dict[str, Any], amount: Any) -> None:
+def known(data: Overlay, table: str, key: Any) -> Any:
+    """The key of a record that there is."""
+    if not data.has(table, key):
+        raise ValueError(f"{table.removesuffix('s')} not found")
+    return key
+
+
+def paid(transaction_type: str, amount: Any, method_id: Any) -> dict[str, Any]:
+    """A row of a payment history."""
+    return {
+        "transaction_type": transaction_type,
+        "amount": amount,
+        "payment_method_id": method_id,
+    }
+
+
+def credit(method: dict[str, Any], amount: Any) -> None:
+    """Puts an amount on a gift card."""
     method["balance"] += amount
     # Rounded after each addition, or a card would hold 0.30000000000000004.
     method["balance"] = round(method["balance"], 2)
@@ -320,33 +307,37 @@ def _first(order: dict[str, Any], item_id: Any) -> dict[str, Any]:
     return [item for item in order["items"] if item["item_id"] == item_id][0]  # noqa: RUF015  # its error text is the benchmark's
 
 
-def _too_many(order: dict[str, Any], item_ids: Any) -> tuple[Any] | None:
-    """The first id that is asked for more often than the order holds it, in a tuple; None where
-    all are there."""
+def all_held(order: Mapping[str, Any], item_ids: Any, fault: str) -> None:
+    """Whether the order holds these items. Raises ValueError with the first that it does not."""
     held = [item["item_id"] for item in order["items"]]
     for item_id in item_ids:
+        # Counted, since an order may hold the same item twice.
         if item_ids.count(item_id) > held.count(item_id):
-            return (item_id,)
-    return None
+            raise ValueError(fault.format(item_id))
 
 
 def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_ids: Any) -> Any:
-    """Unrounded price of the new items less that of the old ones, or an error text. New variants
-    are of the old item's own product."""
-    missing = _too_many(order, item_ids)
-    if missing is not None:
-        return f"Error: {missing[0]} not found"
+    """Unrounded price of the new items less that of the old ones. New variants are of the old
+    item's own product."""
+    all_held(order, item_ids, "{} not found")
     if len(item_ids) != len(new_item_ids):
-        return "Error: the number of items to be exchanged should match"
+        raise ValueError("the number of items to be exchanged should match")
     price: Any = 0
     # Old and new by place; the new variant is looked for among those of the old item's product.
     for item_id, new_item_id in zip(item_ids, new_item_ids, strict=False):
         item = _first(order, item_id)
         variants = data.record("products", item["product_id"])["variants"]
         if not (new_item_id in variants and variants[new_item_id]["available"]):
-            return f"Error: new item {new_item_id} not found or available"
+            raise ValueError(f"new item {new_item_id} not found or available")
         price += variants[new_item_id]["price"] - item["price"]
     return price
+
+
+def pair_up(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any) -> None:
+    """Notes which new item goes for which old one, since the record of an exchange loses it."""
+    # `strict=False`: a string of ids is walked like a list, and lengths were compared before.
+    pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=False))
+    data.notes[("orders", order_id)] = tuple(("exchanged", pair) for pair in pairs)
 
 
 # -- the table of tools --------------------------------------------------------------------------
