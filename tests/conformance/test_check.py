@@ -112,7 +112,8 @@ def test_a_finding_names_rule_agent_step_and_the_smallest_seed():
         "secrecy",
         "buyer",
         0,
-    ) and finding.seed is not None
+    )
+    assert finding.seed is not None
     assert str(caught.value).startswith(
         "rule 4 (secrecy): nobody sees another's secret; buyer is shown"
     )
@@ -132,14 +133,11 @@ def test_every_finding_is_listed_not_only_the_first():
 @pytest.mark.long
 def test_the_report_says_what_was_not_tested():
     report = check_scenario(shapes.Alone, seeds=[3], skip=("suites", 8))
-    assert (
-        report.untested[12] == ("skipped on request",)
-        and 8 not in report.passed
-        and "no deal" in report.untested[4][0]
-    )
-    assert {1, 5, 9} <= set(report.passed) and "fewer than three seeds" in " ".join(
-        report.untested[1]
-    )
+    assert report.untested[12] == ("skipped on request",)
+    assert 8 not in report.passed
+    assert "no deal" in report.untested[4][0]
+    assert {1, 5, 9} <= set(report.passed)
+    assert "fewer than three seeds" in " ".join(report.untested[1])
     assert "us per turn" in str(report)
 
 

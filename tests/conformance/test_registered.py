@@ -72,9 +72,8 @@ def test_kernel_and_views_give_the_same_transcripts_and_sums(name, seed):
         )
         for agent, reward in rewards.items():
             sums[agent] += reward
-    assert {
-        agent: shown["messages"] for agent, shown in observations.items()
-    } == transcripts and sums == pytest.approx(totals)
+    assert {agent: shown["messages"] for agent, shown in observations.items()} == transcripts
+    assert sums == pytest.approx(totals)
 
     for own in scenario.agents:
         rngs, total = streams(), 0.0

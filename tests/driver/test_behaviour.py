@@ -132,11 +132,9 @@ def test_only_a_privileged_factory_is_given_the_task() -> None:
         privileged = False
 
     assert (act(Oracle, asked()), act(Honest, asked())) == ("the task", "None")
-    assert (
-        is_privileged(Oracle)
-        and not is_privileged(Honest)
-        and not is_privileged(as_factory("silent"))
-    )
+    assert is_privileged(Oracle)
+    assert not is_privileged(Honest)
+    assert not is_privileged(as_factory("silent"))
 
 
 class Last:
@@ -236,8 +234,6 @@ def test_the_bots() -> None:
         ).parsed
         for n in range(9)
     } == set(LEGAL)
-    assert (
-        act("random_legal", asked(None)).text
-        and act("first_legal", asked(None)).parsed is None
-        and act("silent", asked()) == Action("")
-    )
+    assert act("random_legal", asked(None)).text
+    assert act("first_legal", asked(None)).parsed is None
+    assert act("silent", asked()) == Action("")

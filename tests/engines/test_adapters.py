@@ -340,9 +340,8 @@ def test_broken_or_unpublished_weights_of_one_policy_are_not_the_fault_of_others
             )  # type: ignore[union-attr]
         else:
             assert isinstance(answer, EngineError)
-            assert f"policy {engine.policy!r}" in str(answer) and ("NaN" in str(answer)) == (
-                engine is broken
-            )
+            assert f"policy {engine.policy!r}" in str(answer)
+            assert ("NaN" in str(answer)) == (engine is broken)
 
 
 # -- folders -------------------------------------------------------------------------------------
@@ -449,11 +448,9 @@ def test_a_damaged_or_foreign_adapter_is_one_line_that_names_it(
     damage(folder)
     with pytest.raises(DataError, match=named) as caught:
         Transformers(str(kuhn_model), policy="main", lora=str(folder))
-    assert (
-        str(folder) in str(caught.value)
-        and "'main'" in str(caught.value)
-        and "\n" not in str(caught.value)
-    )
+    assert str(folder) in str(caught.value)
+    assert "'main'" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.long

@@ -47,9 +47,8 @@ async def ask_all(engine: Batched, count: int) -> list[Any]:
 def test_many_askers_share_a_batch_and_each_gets_its_own_reply() -> None:
     numbers = Numbers()
     replies = run(ask_all(Batched(numbers), 64))[0]
-    assert [reply.text for reply in replies] == [f"{number:03}" for number in range(64)] and len(
-        numbers.batches
-    ) == 1
+    assert [reply.text for reply in replies] == [f"{number:03}" for number in range(64)]
+    assert len(numbers.batches) == 1
 
 
 def test_a_batch_is_capped() -> None:
@@ -78,10 +77,8 @@ def test_batches_run_in_a_worker_thread_and_what_arrives_meanwhile_is_the_next()
         await asyncio.gather(first, *rest)
 
     asyncio.run(main())
-    assert (
-        numbers.batches == [["000"], ["001", "002"]]
-        and threading.main_thread().name not in numbers.threads
-    )
+    assert numbers.batches == [["000"], ["001", "002"]]
+    assert threading.main_thread().name not in numbers.threads
 
 
 @pytest.mark.parametrize(

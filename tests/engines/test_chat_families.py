@@ -248,11 +248,9 @@ def test_a_template_without_tools_gets_them_as_text_and_its_calls_and_results_to
         Message.tool("c", "seen"),
     )
     text = chat.tokenizer.decode(chat.render(ME, messages, (LOOK,)))
-    assert (
-        text.startswith("<bos><start_of_turn>user\nYou can call these tools.")
-        and '"name": "look"' in text
-        and text.count("<end_of_turn>") == 3
-    )
+    assert text.startswith("<bos><start_of_turn>user\nYou can call these tools.")
+    assert '"name": "look"' in text
+    assert text.count("<end_of_turn>") == 3
     assert text.endswith(
         'go<end_of_turn>\n<start_of_turn>model\nWell\n<tool_call>\n{"name": "look", "arguments":'
         ' {"at": "it"}}\n</tool_call><end_of_turn>\n'
@@ -411,9 +409,8 @@ def test_thinking_that_is_not_kept_forks_at_every_message_of_others_and_is_count
 ) -> None:
     chat = chat_of(byte_model, "thinking", keep_thinking=False)
     prompts = talk(chat, ["<think>\nhm\n</think>\n\nbet", "<think>so</think>check"])
-    assert "hm" not in chat.tokenizer.decode(prompts[1]) and "so" not in chat.tokenizer.decode(
-        prompts[2]
-    )
+    assert "hm" not in chat.tokenizer.decode(prompts[1])
+    assert "so" not in chat.tokenizer.decode(prompts[2])
     assert (
         chat.tokenizer.decode(prompts[1])
         == "<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\nbet<|im_end|>\n<|im_start|>user\non<|im_end|>\n<|im_start|>assistant\n"

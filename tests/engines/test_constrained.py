@@ -81,9 +81,8 @@ def test_every_answer_is_legal_and_as_probable_as_the_learner_says(
     engine = opened(byte_model).engine
     learner = TorchLearner(engine, Sampling(temperature=temperature))
     replies = engine.sample_batch([request(seed, temperature=temperature) for seed in range(300)])
-    assert {reply.text for reply in replies} == set(CHOICES) and {
-        reply.finish for reply in replies
-    } == {"stop"}
+    assert {reply.text for reply in replies} == set(CHOICES)
+    assert {reply.finish for reply in replies} == {"stop"}
     scored = learner.score(
         [(reply.prompt_ids, reply.token_ids) for reply in replies], [CHOICES] * len(replies)
     )
@@ -240,7 +239,8 @@ def test_an_error_of_one_request_is_its_own(thin_model: Path) -> None:
         return await asyncio.gather(*(engine.sample(one) for one in asked), return_exceptions=True)
 
     first, second, third = asyncio.run(ask())
-    assert isinstance(second, ConfigError | EngineError) and {first.text, third.text} <= {
+    assert isinstance(second, ConfigError | EngineError)
+    assert {first.text, third.text} <= {
         "check",
         "bet",
     }
@@ -301,9 +301,8 @@ def test_thinking_that_is_switched_off_leaves_the_choice_bound(
     shutil.copytree(byte_model, model)
     (model / "chat_template.jinja").write_text(THINKING)
     engine = opened(model, constrain="auto", template={"enable_thinking": False}).engine
-    assert engine.binding.binds(CHOICES) and not opened(
-        model, constrain="auto"
-    ).engine.binding.binds(CHOICES)
+    assert engine.binding.binds(CHOICES)
+    assert not opened(model, constrain="auto").engine.binding.binds(CHOICES)
     assert {reply.text for reply in engine.sample_batch([request(n) for n in range(6)])} <= set(
         CHOICES
     )
@@ -312,8 +311,7 @@ def test_thinking_that_is_switched_off_leaves_the_choice_bound(
 def test_auto_cuts_where_the_tokens_end_as_a_free_answer_is_cut(byte_model: Path) -> None:
     engine = opened(byte_model, constrain="auto").engine
     replies = engine.sample_batch([request(seed, max_tokens=3) for seed in range(12)])
-    assert {len(reply.token_ids) for reply in replies} <= {1, 2, 3} and "length" in {
-        reply.finish for reply in replies
-    }
+    assert {len(reply.token_ids) for reply in replies} <= {1, 2, 3}
+    assert "length" in {reply.finish for reply in replies}
     for reply in replies:
         assert len(engine.binding.allowed(CHOICES, reply.token_ids) or ()) == len(reply.token_ids)

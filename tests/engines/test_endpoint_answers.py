@@ -174,12 +174,10 @@ def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(
             EVENTS,
         )
     got = answered(bad, says("whole"), stream=stream)
-    assert (
-        got.text == "whole"
-        and len(got.attempts) == 1
-        and kinds(got)[0] in ("server", "bad_reply")
-        and "finish reason" in got.attempts[0].detail
-    )
+    assert got.text == "whole"
+    assert len(got.attempts) == 1
+    assert kinds(got)[0] in ("server", "bad_reply")
+    assert "finish reason" in got.attempts[0].detail
 
 
 def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_whole_reply() -> None:
@@ -328,9 +326,8 @@ def test_bombs_at_once_cost_no_memory(status: int, kind: str) -> None:
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert {one.text for one in got} == {"ok"} and {
-        attempt.kind for one in got for attempt in one.attempts
-    } == {kind}
+    assert {one.text for one in got} == {"ok"}
+    assert {attempt.kind for one in got for attempt in one.attempts} == {kind}
     assert peak < 40_000_000  # one bomb alone is more
 
 
@@ -426,12 +423,10 @@ def test_reasoning_alone_is_no_empty_answer() -> None:
         ).encode()
     )
     got = answered(alone)
-    assert (
-        got.attempts == ()
-        and not got.silent
-        and Reply().silent
-        and not Reply("", (ToolCall("c", "f", {}),)).silent
-    )
+    assert got.attempts == ()
+    assert not got.silent
+    assert Reply().silent
+    assert not Reply("", (ToolCall("c", "f", {}),)).silent
 
 
 def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
@@ -493,6 +488,5 @@ def test_a_record_keeps_reasoning_and_model() -> None:
     )
     kept = REPLY.read(REPLY.write(got))
     assert (kept.reasoning, kept.model) == ("hm", "other") == (got.reasoning, got.model)
-    assert REPLY.read({"text": "old"}) == Reply("old") and Reply("x", usage=Usage()) == Reply(
-        "x", model="m"
-    )
+    assert REPLY.read({"text": "old"}) == Reply("old")
+    assert Reply("x", usage=Usage()) == Reply("x", model="m")

@@ -162,9 +162,8 @@ def test_numbers_that_cannot_be_are_none_and_break_nothing(number: str) -> None:
         got = read(decode(text.encode(), JSON))
         assert (got.text, got.tool_calls) == ("hello", read(WHOLE).tool_calls)
         assert REPLY.read(load_json(dump_json(REPLY.write(got)).encode())) == got
-        assert (Price(1.0, 1.0).of_usage(got.usage) or 0) < 1e12 and all(
-            -(2**53) < one < 0.01 for one in got.logprobs
-        )
+        assert (Price(1.0, 1.0).of_usage(got.usage) or 0) < 1e12
+        assert all(-(2**53) < one < 0.01 for one in got.logprobs)
     told = {
         "choices": [
             {
@@ -223,9 +222,8 @@ def test_arguments_that_are_streamed_as_an_object_are_the_arguments() -> None:
     got = read(
         decode(*body([{"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]}]))
     )
-    assert not isinstance(got.tool_calls[0], Malformed) and got.tool_calls[0].arguments == {
-        "x": [1]
-    }
+    assert not isinstance(got.tool_calls[0], Malformed)
+    assert got.tool_calls[0].arguments == {"x": [1]}
 
 
 # -- over the wire -------------------------------------------------------------------------------
@@ -269,10 +267,8 @@ def test_a_long_body_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
         "__kwdefaults__",
         {**remote.Remote.tried.__kwdefaults__, "decoding": noted},
     )
-    assert (
-        sampled(says("x" * remote.LONG)).text == "x" * remote.LONG
-        and sampled(says("y")).text == "y"
-    )
+    assert sampled(says("x" * remote.LONG)).text == "x" * remote.LONG
+    assert sampled(says("y")).text == "y"
     assert seen == [False, True]
 
 

@@ -116,9 +116,8 @@ def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, comman
     # 6 episodes x 2 rounds: 12 requests each, 100 tokens read at $2 and 10 sampled at $10 a million
     for agent in ("player_0", "player_1"):
         one = summary["costs"][agent]
-        assert (one["requests"], one["prompt"], one["completion"]) == (12, 1200, 120) and one[
-            "usd"
-        ] == pytest.approx(0.0036)
+        assert (one["requests"], one["prompt"], one["completion"]) == (12, 1200, 120)
+        assert one["usd"] == pytest.approx(0.0036)
     assert sum(one["retries"] for one in summary["costs"].values()) == 1
     assert holds_the_key(tmp_path) == [] and KEY not in done.stdout + done.stderr
     shown = command("show", "out").stdout
@@ -138,13 +137,10 @@ def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: 
     with FaultServer([says("cooperate")]) as server:
         path = config(tmp_path, server.url)
         path.write_text(path.read_text().replace("api_key_env: MY_KEY", 'api_key: "${env:MY_KEY}"'))
-        assert (
-            command("run", "talk.yaml", "--out", "out").returncode == 0
-            and command("resume", "out").returncode == 0
-        )
-    assert {one.headers["authorization"] for one in server.asked} == {
-        f"Bearer {KEY}"
-    } and holds_the_key(tmp_path) == []
+        assert command("run", "talk.yaml", "--out", "out").returncode == 0
+        assert command("resume", "out").returncode == 0
+    assert {one.headers["authorization"] for one in server.asked} == {f"Bearer {KEY}"}
+    assert holds_the_key(tmp_path) == []
 
 
 def test_a_cost_without_a_price_is_not_available_and_never_0(
@@ -189,11 +185,9 @@ def test_a_server_that_dies_in_the_middle_leaves_a_run_that_goes_on(
     with FaultServer(lambda asked: says("cooperate") if asked.number < 10 else drop()) as server:
         config(tmp_path, server.url, more="run: {concurrency: 1}\nretry: {attempts: 2}")
         done = command("run", "talk.yaml", "--out", "out")
-    assert (
-        done.returncode == 3
-        and "resume with: gem-ma resume out" in done.stderr
-        and "2 ok / 0 failed" in done.stdout
-    )
+    assert done.returncode == 3
+    assert "resume with: gem-ma resume out" in done.stderr
+    assert "2 ok / 0 failed" in done.stdout
     with FaultServer([says("cooperate")], port=server.port) as server:
         assert command("resume", "out").returncode == 0
         # four episodes of four requests, of which two were answered before
@@ -210,9 +204,9 @@ def test_a_request_that_fails_for_good_costs_its_episode_only(
     ) as server:
         config(tmp_path, server.url)
         done = command("run", "talk.yaml", "--out", "out")
-        assert (
-            done.returncode == 1 and "5 ok / 1 failed" in done.stdout and "strange" in done.stdout
-        )
+        assert done.returncode == 1
+        assert "5 ok / 1 failed" in done.stdout
+        assert "strange" in done.stdout
         assert command("resume", "out", "--retry-failed").returncode == 0
 
 
@@ -240,10 +234,8 @@ def test_a_budget_stops_the_run_with_exit_code_1_and_a_resumed_run_buys_nothing_
             codes.append(done.returncode)
             spent.append(sum(prompt_tokens(one) + 4 for one in server.asked[before:]))
             if done.returncode:
-                assert (
-                    "limits.tokens is 300" in done.stderr
-                    and "resume with: gem-ma resume out" in done.stderr
-                )
+                assert "limits.tokens is 300" in done.stderr
+                assert "resume with: gem-ma resume out" in done.stderr
     assert len(codes) > 2 and codes == [1] * (len(codes) - 1) + [0]
     assert max(spent) <= 300 and min(spent[:-1]) > 150
     assert Counter(episode.end for episode in read_episodes(tmp_path / "out")) == {
@@ -289,11 +281,9 @@ def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
             more="run: {concurrency: 1}\nretry: {attempts: 2}",
         )
         done = command("run", "talk.yaml", "--out", "out")
-    assert (
-        done.returncode == 1
-        and "5 ok / 1 failed" in done.stdout
-        and "resume out --retry-failed" in done.stderr
-    )
+    assert done.returncode == 1
+    assert "5 ok / 1 failed" in done.stdout
+    assert "resume out --retry-failed" in done.stderr
 
 
 @pytest.mark.long
@@ -323,12 +313,10 @@ def test_unknown_keys_of_limits_retry_and_policy_are_named(
         more="limits: {dollars: 3}\nretry: {tries: 0}",
     )
     done = command("check", "talk.yaml")
-    assert (
-        done.returncode == 2
-        and "limits.dollars" in done.stderr
-        and "retry.tries" in done.stderr
-        and "did you mean 'timeout_s'" in done.stderr
-    )
+    assert done.returncode == 2
+    assert "limits.dollars" in done.stderr
+    assert "retry.tries" in done.stderr
+    assert "did you mean 'timeout_s'" in done.stderr
     config(tmp_path, "http://127.0.0.1:1/v1", policy=", budget: 3")
     assert "unknown key" in command("check", "talk.yaml").stderr
 
@@ -352,21 +340,17 @@ def test_a_model_that_never_says_a_thing_makes_a_failed_run(
     with FaultServer([SILENT[case]]) as server:
         config(tmp_path, server.url, more=f"run: {{max_failed: {allowed}}}", episodes=2)
         done = command("run", "talk.yaml", "--out", "out")
-    assert (
-        done.returncode == 1
-        and "policy 'main' said nothing: each of its 8 replies was empty" in done.stderr
-    )
-    assert (
-        "0 ok / 2 failed" in done.stdout
-        and "empty replies main" in done.stdout
-        and "100.0 % (8 of 8)" in done.stdout
-    )
+    assert done.returncode == 1
+    assert "policy 'main' said nothing: each of its 8 replies was empty" in done.stderr
+    assert "0 ok / 2 failed" in done.stdout
+    assert "empty replies main" in done.stdout
+    assert "100.0 % (8 of 8)" in done.stdout
     assert len(done.stderr.strip().splitlines()) == 1
     with FaultServer([says("cooperate")], port=server.port):
         again = command("resume", "out", "--retry-failed")
-    assert (
-        again.returncode == 0 and "2 ok / 0 failed" in again.stdout and "empty" not in again.stdout
-    )
+    assert again.returncode == 0
+    assert "2 ok / 0 failed" in again.stdout
+    assert "empty" not in again.stdout
 
 
 @pytest.mark.long
@@ -381,14 +365,11 @@ def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_
         config(tmp_path, server.url, more="run: {concurrency: 1, max_failed: 1}", episodes=3)
         done = command("run", "talk.yaml", "--out", "out", "--json")
     summary = json.loads(done.stdout)
-    assert (
-        done.returncode == 0
-        and summary["failed"] == 1
-        and summary["empty"]["main"]["replies"] == 12
-    )
-    assert summary["empty"]["main"]["empty"] == 4 and summary["empty"]["main"][
-        "share"
-    ] == pytest.approx(1 / 3)
+    assert done.returncode == 0
+    assert summary["failed"] == 1
+    assert summary["empty"]["main"]["replies"] == 12
+    assert summary["empty"]["main"]["empty"] == 4
+    assert summary["empty"]["main"]["share"] == pytest.approx(1 / 3)
     assert "said nothing in this play" in next(iter(summary["errors"]))
 
 
@@ -511,11 +492,9 @@ def test_another_model_than_the_one_that_was_asked_stands_in_the_score(
         config(tmp_path, server.url)
         done = command("run", "talk.yaml", "--out", "out")
     shown = command("show", "out", "--json")
-    assert (
-        done.returncode == 0
-        and "other models main" in done.stdout
-        and "fallback-1 6" in done.stdout
-    )
+    assert done.returncode == 0
+    assert "other models main" in done.stdout
+    assert "fallback-1 6" in done.stdout
     assert json.loads(shown.stdout)["served"] == {"main": {"m": 18, "fallback-1": 6}}
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["other_models"] == {
         "main": {"fallback-1": 6}
@@ -617,13 +596,13 @@ def test_a_fault_of_an_engine_names_file_and_line(
     config(tmp_path, "127.0.0.1:1/v1")
     for arguments in (("run", "talk.yaml", "--out", "out"), ("check", "talk.yaml")):
         done = command(*arguments)
-        assert done.returncode == 2 and done.stderr.startswith(
-            "talk.yaml:7: policies.main.base_url: base_url is an address"
-        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("talk.yaml:7: policies.main.base_url: base_url is an address")
     config(tmp_path, "http://127.0.0.1:1/v1")
     monkeypatch.delenv("MY_KEY")
     done = command("run", "talk.yaml", "--out", "out")
-    assert done.returncode == 2 and done.stderr.startswith(
+    assert done.returncode == 2
+    assert done.stderr.startswith(
         "talk.yaml:7: policies.main: the environment variable MY_KEY is not set"
     )
 
@@ -638,10 +617,8 @@ def test_a_short_key_is_warned_of_once(
     monkeypatch.setenv("MY_KEY", "ollama")
     with FaultServer([says("cooperate")]) as server:
         config(tmp_path, server.url)
-        assert (
-            command("run", "talk.yaml", "--out", "out").returncode == 0
-            and command("resume", "out").returncode == 0
-        )
+        assert command("run", "talk.yaml", "--out", "out").returncode == 0
+        assert command("resume", "out").returncode == 0
     told = [record.getMessage() for record in caplog.records if "MY_KEY" in record.getMessage()]
     assert len(told) == 1 and "less than 16 characters" in told[0] and "ollama" not in told[0]
 
@@ -660,16 +637,14 @@ def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
         guess = facts["estimate"]["main"]
-        assert (
-            guess["requests"] == 24
-            and guess["prompt"] > 24 * 20
-            and guess["usd"] > 0
-            and "answers in" in facts["endpoints"]["main"]
-        )
+        assert guess["requests"] == 24
+        assert guess["prompt"] > 24 * 20
+        assert guess["usd"] > 0
+        assert "answers in" in facts["endpoints"]["main"]
         offline = command("check", "talk.yaml", "--offline")
-        assert (
-            offline.returncode == 0 and "estimate main" in offline.stdout and len(server.asked) == 1
-        )
+        assert offline.returncode == 0
+        assert "estimate main" in offline.stdout
+        assert len(server.asked) == 1
 
 
 @pytest.mark.longest
@@ -678,11 +653,9 @@ def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
 ) -> None:
     config(tmp_path, "http://127.0.0.1:9/v1")
     done = command("check", "talk.yaml")
-    assert (
-        done.returncode == 3
-        and "no rule is broken" in done.stdout
-        and "cannot be reached" in done.stderr
-    )
+    assert done.returncode == 3
+    assert "no rule is broken" in done.stdout
+    assert "cannot be reached" in done.stderr
     monkeypatch.delenv("MY_KEY")
     assert command("check", "talk.yaml").returncode == 2
     assert command("check", "talk.yaml", "--offline").returncode == 0
@@ -693,14 +666,13 @@ def test_check_tells_an_endpoint_that_is_not_there_and_all_the_rest(
 
 def test_prices_by_hand() -> None:
     price = Price.of({"input": 2, "output": 10, "cached_input": 0.5, "as_of": "2026-11-20"}, "here")
-    assert price is not None and price.of_usage(Usage(1000, 100, 400)) == pytest.approx(
+    assert price is not None
+    assert price.of_usage(Usage(1000, 100, 400)) == pytest.approx(
         (600 * 2 + 400 * 0.5 + 100 * 10) / 1e6
     )
     assert price.of_usage(Usage(None, 100)) is None and price.of_usage(Usage(1000, None)) is None
-    assert (
-        Price(1, 1).of_usage(Usage(10, 10, 99)) == pytest.approx(20e-6)
-        and Price(0, 0).of_usage(Usage(10, 10)) == 0.0
-    )
+    assert Price(1, 1).of_usage(Usage(10, 10, 99)) == pytest.approx(20e-6)
+    assert Price(0, 0).of_usage(Usage(10, 10)) == 0.0
     assert Price.of(None, "here") is None
 
 
@@ -727,10 +699,8 @@ def test_costs_are_by_agent_and_unknown_where_one_price_is() -> None:
         "completion": 3,
         "usd": 30.0,
     }
-    assert (
-        found["b"]["usd"] is None
-        and dict(column_rows({"costs": found}))["cost"] == "n/a (no price)"
-    )
+    assert found["b"]["usd"] is None
+    assert dict(column_rows({"costs": found}))["cost"] == "n/a (no price)"
 
 
 def test_a_count_that_no_server_gave_is_neither_zero_nor_a_missing_price() -> None:
@@ -855,12 +825,10 @@ def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> N
             == ["reply 1", "reply 1", "reply 2"]
             == [first[0].text, *[reply.text for reply in again]]
         )
-        assert (
-            len(first[0].attempts) == 1
-            and first[1].attempts == ()
-            and again[0].tool_calls == first[0].tool_calls
-            and again[0].policy == "p"
-        )
+        assert len(first[0].attempts) == 1
+        assert first[1].attempts == ()
+        assert again[0].tool_calls == first[0].tool_calls
+        assert again[0].policy == "p"
         for file in (tmp_path / "kept").rglob("*.json"):
             file.write_text('{"text": 3}')
         asks(OpenAI("m", **options), one)  # a damaged file is bought again

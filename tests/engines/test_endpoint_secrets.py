@@ -230,11 +230,9 @@ def test_a_key_that_is_a_word_changes_no_answer(key: str, monkeypatch: pytest.Mo
         with FaultServer(script) as server:
             engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0)
             got = asyncio.run(engine.sample(Request("a", (Message("hi"),))))
-        assert (
-            got.text == f"I say {key}"
-            and got.attempts == ()
-            and server.asked[0].headers["authorization"] == f"Bearer {key}"
-        )
+        assert got.text == f"I say {key}"
+        assert got.attempts == ()
+        assert server.asked[0].headers["authorization"] == f"Bearer {key}"
 
 
 @pytest.mark.long
@@ -317,12 +315,10 @@ def test_a_secret_that_is_written_is_refused_in_one_line_with_the_way_out(
             + "}\n",
         )
         lines = [line for line in told.splitlines() if "secret" in line]
-        assert (
-            len(lines) == 1
-            and lines[0].startswith(f"{tmp_path}/c.yaml:4: policies.main")
-            and "env" in lines[0]
-            and key not in told
-        )
+        assert len(lines) == 1
+        assert lines[0].startswith(f"{tmp_path}/c.yaml:4: policies.main")
+        assert "env" in lines[0]
+        assert key not in told
 
 
 def test_secrets_are_refused_in_every_section_and_in_overrides_that_others_replace(

@@ -40,10 +40,8 @@ def test_it_shows_numbered_legal_strings_and_takes_number_or_text() -> None:
 def test_a_line_that_names_no_move_is_asked_for_again_and_costs_nothing(typed: str) -> None:
     engine, output = seat(f"{typed}\nbet\n")
     assert ask(engine, Message("Your turn."), legal=("check", "bet")).text == "bet"
-    assert (
-        "is none of the moves; type one of them, or its number from 1 to 2" in output.getvalue()
-        and output.getvalue().count("a> ") == 2
-    )
+    assert "is none of the moves; type one of them, or its number from 1 to 2" in output.getvalue()
+    assert output.getvalue().count("a> ") == 2
 
 
 def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
@@ -55,9 +53,8 @@ def test_the_end_of_a_play_is_shown_with_what_everybody_got() -> None:
     engine.show_end(episode)
     shown = output.getvalue()
 
-    assert (
-        "--- the play is over (terminated) ---" in shown and "player_0 (you) 3, player_1 3" in shown
-    )
+    assert "--- the play is over (terminated) ---" in shown
+    assert "player_0 (you) 3, player_1 3" in shown
     output.truncate(0)
     engine.show_end(replace(episode, cast={"player_0": Seat("direct", "other")}))
     assert output.getvalue().strip("\0") == ""  # nobody at this terminal played
@@ -87,11 +84,9 @@ def test_only_what_is_new_is_printed_and_never_the_own_lines() -> None:
     first = (Message("one"),)
     ask(engine, *first, conversation="x")
     ask(engine, *first, Message("hello", "a"), Message("two", "b"), conversation="x")
-    assert (
-        output.getvalue().count("one") == 1
-        and "[b] two" in output.getvalue()
-        and "[a]" not in output.getvalue()
-    )
+    assert output.getvalue().count("one") == 1
+    assert "[b] two" in output.getvalue()
+    assert "[a]" not in output.getvalue()
 
 
 def test_behind_a_memory_all_that_is_new_is_printed() -> None:
@@ -115,11 +110,9 @@ def test_control_characters_of_others_never_reach_the_terminal() -> None:
         tools=(Tool("t\x1b"),),
     )
     shown = output.getvalue()
-    assert (
-        not any(char < " " and char != "\n" for char in shown)
-        and "\x9b" not in shown
-        and "\u202e" not in shown
-    )
+    assert not any(char < " " and char != "\n" for char in shown)
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
     assert "\\x1b[2J\\x07 \\u202egnp.exe\\r\\x9b31m" in shown
 
 

@@ -249,9 +249,8 @@ def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_
 
         first = asyncio.run(many())
         later = ask(engine, sampling=off)
-    assert [one.text for one in first] == ["ok"] * 8 and {
-        kind for one in first for kind in kinds(one)
-    } == {"adapted"}
+    assert [one.text for one in first] == ["ok"] * 8
+    assert {kind for one in first for kind in kinds(one)} == {"adapted"}
     assert later.attempts == () and server.asked[-1].body["max_completion_tokens"] == 256
 
 
@@ -325,9 +324,8 @@ def test_servers_get_a_result_for_every_call_and_no_result_without_its_call() ->
     )
     rendered = chat("a", messages)
     assert [one["role"] for one in rendered] == ["user", "assistant", "tool", "tool", "user"]
-    assert [call["id"] for call in rendered[1]["tool_calls"]] == ["c", "c_1"] and rendered[1][
-        "content"
-    ] == "two\nadd(3"
+    assert [call["id"] for call in rendered[1]["tool_calls"]] == ["c", "c_1"]
+    assert rendered[1]["content"] == "two\nadd(3"
     assert [(one["tool_call_id"], one["content"]) for one in rendered[2:4]] == [
         ("c", "one"),
         ("c_1", NO_RESULT),
@@ -364,11 +362,9 @@ def test_any_conversation_is_rendered_as_servers_demand_it(messages: list[Messag
         if role == "tool":
             assert one["tool_call_id"] == open_calls.pop(0) and isinstance(one["content"], str)
             continue
-        assert (
-            not open_calls
-            and not (role == before and role in ("user", "system"))
-            and (role != "system" or before == "")
-        )
+        assert not open_calls
+        assert not (role == before and role in ("user", "system"))
+        assert role != "system" or before == ""
         open_calls, before = [call["id"] for call in one.get("tool_calls", ())], role
         assert len(set(open_calls)) == len(open_calls) and all(open_calls)
         assert isinstance(one["content"], str) or (open_calls and one["content"] is None)
@@ -389,15 +385,11 @@ def test_tools_as_text_stand_in_the_system_message_and_calls_are_read_from_text(
         )
         got = ask(engine_at(server, tools="text"), *history, tools=(ADD,))
     body = server.asked[0].body
-    assert (
-        "tools" not in body
-        and body["messages"][0]["role"] == "system"
-        and '"name": "add"' in body["messages"][0]["content"]
-    )
-    assert (
-        "<tool_call>" in body["messages"][2]["content"]
-        and "<tool_response>\n2\n" in body["messages"][3]["content"]
-    )
+    assert "tools" not in body
+    assert body["messages"][0]["role"] == "system"
+    assert '"name": "add"' in body["messages"][0]["content"]
+    assert "<tool_call>" in body["messages"][2]["content"]
+    assert "<tool_response>\n2\n" in body["messages"][3]["content"]
     assert got.text == "Sure." and got.tool_calls == (ToolCall("call_0", "add", {"x": 2}),)
     # none was offered
     assert answered(says(call), tools="text") == Reply(call, policy="main", usage=Usage(7, 3))
@@ -482,11 +474,9 @@ def test_a_call_that_max_tokens_cut_says_so() -> None:
 
 def test_more_than_64_calls_are_cut_in_plain_sight() -> None:
     calls = answered(says(None, calls=[(f"c{n}", "add", "{}") for n in range(100)])).tool_calls
-    assert (
-        len(calls) == 65
-        and isinstance(calls[64], Malformed)
-        and calls[64].reason.startswith("too_many")
-    )
+    assert len(calls) == 65
+    assert isinstance(calls[64], Malformed)
+    assert calls[64].reason.startswith("too_many")
 
 
 @pytest.mark.parametrize(
@@ -529,10 +519,8 @@ def test_ids_and_log_probabilities_are_read_where_they_are_asked_for() -> None:
     with FaultServer([says("ab", choice=choice, prompt_token_ids=[1, 2, 3])]) as server:
         got = ask(engine_at(server, token_ids=True))
     assert (got.prompt_ids, got.token_ids, got.logprobs) == ((1, 2, 3), (5, 6), (-0.5, -1.0))
-    assert (
-        server.asked[0].body["logprobs"] is True
-        and server.asked[0].body["return_token_ids"] is True
-    )
+    assert server.asked[0].body["logprobs"] is True
+    assert server.asked[0].body["return_token_ids"] is True
 
 
 def test_ids_that_were_asked_for_and_do_not_come_are_a_fault() -> None:
@@ -583,9 +571,8 @@ def test_a_stream_adds_up_to_the_same_reply() -> None:
         policy="main",
         usage=Usage(3, 4),
     )
-    assert server.asked[0].body["stream"] is True and server.asked[0].body["stream_options"] == {
-        "include_usage": True
-    }
+    assert server.asked[0].body["stream"] is True
+    assert server.asked[0].body["stream_options"] == {"include_usage": True}
 
 
 def test_a_line_separator_inside_a_stream_is_no_end_of_line() -> None:
@@ -678,10 +665,8 @@ def test_a_fault_is_tried_again_and_stands_in_the_record(kind: str, fault: Answe
     assert got.text == "whole" and kinds(got) == [kind]
     assert kind == "transport" or got.attempts[0].status in (fault.status, 200)
     told = fault.headers.get("retry-after") is not None
-    assert (
-        0 <= got.attempts[0].wait_s <= (0.4 if kind == "rate_limited" and not told else 0.1)
-        and got.attempts[0].detail
-    )
+    assert 0 <= got.attempts[0].wait_s <= (0.4 if kind == "rate_limited" and not told else 0.1)
+    assert got.attempts[0].detail
 
 
 def test_a_stream_that_is_cut_is_tried_again() -> None:
@@ -731,10 +716,8 @@ def test_retry_after_is_obeyed_and_one_beyond_the_budget_gives_up_at_once() -> N
 
 
 def test_retry_after_in_all_its_forms() -> None:
-    assert (
-        retry_after({"retry-after": "2"}) == 2.0
-        and retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
-    )
+    assert retry_after({"retry-after": "2"}) == 2.0
+    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
     now = 1_800_000_000
     assert (
         retry_after(
@@ -749,9 +732,8 @@ def test_retry_after_in_all_its_forms() -> None:
         == 0.0
     )
     assert retry_after({"retry-after": "-5"}) == 0.0
-    assert [retry_after({"retry-after": bad}) for bad in ("soon", "nan", "inf", "")] == [
-        None
-    ] * 4 and retry_after({}) is None
+    assert [retry_after({"retry-after": bad}) for bad in ("soon", "nan", "inf", "")] == [None] * 4
+    assert retry_after({}) is None
 
 
 def test_the_wait_grows_its_ceiling_sixfold_and_never_undercuts_the_server(
@@ -761,11 +743,9 @@ def test_the_wait_grows_its_ceiling_sixfold_and_never_undercuts_the_server(
     monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 30.0)
     rng, fault = random.Random(1), Fault("server")
     most = [max(back_off(tries, fault, rng) for _ in range(1000)) for tries in (1, 2, 3, 12, 10**6)]
-    assert (
-        most[:3] == pytest.approx([0.5, 3.0, 18.0], rel=0.02)
-        and 29.0 < most[3] <= 30.0
-        and 29.0 < most[4] <= 30.0
-    )
+    assert most[:3] == pytest.approx([0.5, 3.0, 18.0], rel=0.02)
+    assert 29.0 < most[3] <= 30.0
+    assert 29.0 < most[4] <= 30.0
     waits = [back_off(1, Fault("rate_limited", retry_after=2.0), rng) for _ in range(100)]
     assert min(waits) >= 2.0 and max(waits) <= 2.04 and len(set(waits)) == 100
 
@@ -777,11 +757,9 @@ def test_a_request_gives_up_after_its_attempts_and_names_them() -> None:
     ):
         ask(engine_at(server, attempts=3))
     assert len(server.asked) == 3 and caught.value.retryable
-    assert (
-        "3 attempts" in str(caught.value)
-        and "2 x server (500), 1 x bad_reply (200)" in str(caught.value)
-        and "three" in str(caught.value)
-    )
+    assert "3 attempts" in str(caught.value)
+    assert "2 x server (500), 1 x bad_reply (200)" in str(caught.value)
+    assert "three" in str(caught.value)
 
 
 def test_a_request_gives_up_at_its_wall_budget() -> None:
@@ -797,11 +775,9 @@ def test_a_request_that_makes_a_server_hang_is_told_from_a_server_that_is_gone()
         engine = engine_at(server, timeout_s=0.2, attempts=2)
         with pytest.raises(EngineError) as caught:
             ask(engine, Message("poison"))
-        assert (
-            type(caught.value) is EngineError
-            and caught.value.retryable
-            and ask(engine).text == "ok"
-        )
+        assert type(caught.value) is EngineError
+        assert caught.value.retryable
+        assert ask(engine).text == "ok"
 
 
 def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
@@ -850,11 +826,9 @@ def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> N
 def test_a_context_overflow_is_a_reply_that_says_so_once(answer: Answer) -> None:
     with FaultServer([answer]) as server:
         got = ask(engine_at(server))
-    assert (
-        got.finish == "context_overflow"
-        and kinds(got) == ["context_overflow"]
-        and len(server.asked) == 1
-    )
+    assert got.finish == "context_overflow"
+    assert kinds(got) == ["context_overflow"]
+    assert len(server.asked) == 1
 
 
 def test_a_context_overflow_cuts_its_episode_once() -> None:
@@ -890,13 +864,11 @@ def test_a_wrong_key_is_one_line_that_ends_the_run(monkeypatch: pytest.MonkeyPat
             ask(engine_at(server, api_key_env="MY_KEY"))
         text = str(caught.value)
         assert len(server.asked) == 1 and not caught.value.retryable
-        assert (
-            "policy 'main'" in text
-            and "MY_KEY" in text
-            and "export a valid key" in text
-            and KEY not in text
-            and "\n" not in text
-        )
+        assert "policy 'main'" in text
+        assert "MY_KEY" in text
+        assert "export a valid key" in text
+        assert KEY not in text
+        assert "\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -959,11 +931,9 @@ def test_a_server_that_is_not_there_is_one_line_after_few_attempts() -> None:
     with pytest.raises(EndpointError) as caught:
         ask(OpenAI("m", base_url=url, policy="main"))
     error = caught.value
-    assert (
-        "5 attempts" in str(error)
-        and "start it, or correct base_url" in str(error)
-        and "\n" not in str(error)
-    )
+    assert "5 attempts" in str(error)
+    assert "start it, or correct base_url" in str(error)
+    assert "\n" not in str(error)
 
 
 def test_a_server_that_comes_back_is_waited_for() -> None:
@@ -1207,27 +1177,23 @@ def test_no_episode_is_lost_or_doubled_by_a_server_full_of_faults(stream: bool) 
 
     with FaultServer(script) as server:
         episodes = _episodes(engine_at(server, concurrency=64, timeout_s=1.0, stream=stream), 50)
-    assert sorted(episode.seed for episode in episodes) == list(range(50)) and all(
-        episode.end is End.TERMINATED for episode in episodes
-    )
+    assert sorted(episode.seed for episode in episodes) == list(range(50))
+    assert all(episode.end is End.TERMINATED for episode in episodes)
     replies = [one for episode in episodes for turn in episode.turns for one in turn.replies]
     assert len(replies) == len({one.text for one in replies}) == 200
     attempts = [attempt for one in replies for attempt in one.attempts]
     # a busy machine makes an honest answer miss the time-out, as a hang does
     late = len(attempts) - len(sent)
-    assert 0 <= late <= sum(attempt.kind == "transport" for attempt in attempts) and len(
-        server.asked
-    ) == 200 + len(attempts)
+    assert 0 <= late <= sum(attempt.kind == "transport" for attempt in attempts)
+    assert len(server.asked) == 200 + len(attempts)
 
 
 @pytest.mark.long
 def test_the_benchmark_of_faults_holds_small() -> None:
     many = {**faults.EVERY, "hang": 0.005}
     got = faults.play(many, 20, 0.02, stream=True, together=True, timeout_s=1.5)
-    assert (
-        got["lost"] == got["doubled"] == got["wrong"] == 0
-        and got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]
-    )
+    assert got["lost"] == got["doubled"] == got["wrong"] == 0
+    assert got["attempts"] == got["faults"] + got["late"] > 0 <= got["late"]
     assert got["requests"] == 80 + got["attempts"]
 
 
@@ -1266,11 +1232,9 @@ def test_a_key_reaches_the_server_and_nothing_else(
         engine = engine_at(server, api_key_env="MY_KEY")
         got = ask(engine)
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
-    assert (
-        got.text == "your key is ***"
-        and KEY not in repr(got)
-        and kinds(got) == ["server", "bad_reply"]
-    )
+    assert got.text == "your key is ***"
+    assert KEY not in repr(got)
+    assert kinds(got) == ["server", "bad_reply"]
     assert KEY not in repr(engine) and KEY not in repr(vars(engine)) and KEY not in caplog.text
     for answer in (status(401, KEY), status(400, KEY), status(500, KEY), drop()):
         with FaultServer([answer]) as server:
@@ -1313,10 +1277,8 @@ def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
     with FaultServer([says()]) as server:
         ask(engine_at(server, api_key_env="MY_KEY"))
-    assert (
-        "sesame" not in str(server.asked[0].headers)
-        and server.asked[0].headers["authorization"] == f"Bearer {KEY}"
-    )
+    assert "sesame" not in str(server.asked[0].headers)
+    assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("key", ["sk-canary\nX-Other: 1", "sk-canary\u00e9", " ", "sk canary"])
@@ -1378,6 +1340,7 @@ def test_attempts_survive_the_record() -> None:
     with FaultServer([status(429, "a\x1b[31m\u202e\ud800b", retry_after=0), says("x")]) as server:
         (episode,) = _episodes(engine_at(server), 1)
     kept = load_episode(dump_episode(episode))
-    assert kept == episode and kept.turns[0].replies[0].attempts[0] == Attempt(
+    assert kept == episode
+    assert kept.turns[0].replies[0].attempts[0] == Attempt(
         "rate_limited", 429, kept.turns[0].replies[0].attempts[0].wait_s, "a?[31m??b"
     )

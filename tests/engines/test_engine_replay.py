@@ -75,9 +75,8 @@ def test_a_side_that_was_played_without_a_model_answers_with_its_actions() -> No
         plan, cast={"player_0": Seat("direct", "main"), "player_1": Seat("random_legal")}
     )
     after = asyncio.run(play(again, {"main": Policy("main", Replay.of([before], policy="main"))}))
-    assert said(after, "player_0") == said(before, "player_0") and said(after, "player_1") != said(
-        before, "player_1"
-    )
+    assert said(after, "player_0") == said(before, "player_0")
+    assert said(after, "player_1") != said(before, "player_1")
     assert {reply.policy for turn in after.turns for reply in turn.replies} == {"main"}
 
 

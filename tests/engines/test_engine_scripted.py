@@ -81,11 +81,9 @@ def test_tool_calls_are_read_where_tools_are_offered() -> None:
         " 1}}</tool_call><tool_call>nonsense</tool_call>"
     )
     reply = ask(Scripted.of([text]), tools=(Tool("look"),))
-    assert (
-        reply.text == "Wait."
-        and reply.tool_calls[0] == ToolCall("call_0", "look", {"at": 1})
-        and isinstance(reply.tool_calls[1], Malformed)
-    )
+    assert reply.text == "Wait."
+    assert reply.tool_calls[0] == ToolCall("call_0", "look", {"at": 1})
+    assert isinstance(reply.tool_calls[1], Malformed)
     assert ask(Scripted.of([text])).text == text
 
 

@@ -175,11 +175,9 @@ def test_every_sampling_field_is_sent_with_ids_seed_ends_and_mask(
         "return_token_ids": True,
         "logit_bias": {str(token): -100.0 for token in sorted(engine.vocabulary.banned)},
     }
-    assert (
-        reply.token_ids == (7, 8, 9)
-        and reply.logprobs == (-1.0, -1.0, -1.0)
-        and reply.finish == "stop"
-    )
+    assert reply.token_ids == (7, 8, 9)
+    assert reply.logprobs == (-1.0, -1.0, -1.0)
+    assert reply.finish == "stop"
     assert (
         reply.usage.prompt_tokens,
         reply.usage.completion_tokens,
@@ -225,9 +223,8 @@ def test_a_prompt_without_room_is_not_sent_and_one_with_little_asks_for_little(
         fake, kuhn_model, request("K " * (64 - length)), request("K " * (62 - length))
     )
     assert full.finish == "context_overflow" and len(full.prompt_ids) == 64 and not full.token_ids
-    assert len(tight.prompt_ids) == 62 and [body["max_tokens"] for body in fake.completions()] == [
-        2
-    ]
+    assert len(tight.prompt_ids) == 62
+    assert [body["max_tokens"] for body in fake.completions()] == [2]
 
 
 def test_an_end_token_alone_is_an_answer_and_is_not_asked_for_again(
@@ -243,12 +240,10 @@ def test_an_end_token_alone_is_an_answer_and_is_not_asked_for_again(
 
     fake.completion = only_an_end
     (reply,) = answered(fake, kuhn_model)
-    assert (
-        reply.text == ""
-        and len(reply.token_ids) == 1
-        and reply.attempts == ()
-        and len(fake.completions()) == 1
-    )
+    assert reply.text == ""
+    assert len(reply.token_ids) == 1
+    assert reply.attempts == ()
+    assert len(fake.completions()) == 1
 
 
 # -- which servers are refused -------------------------------------------------------------------
@@ -532,11 +527,11 @@ def test_an_adapter_is_loaded_at_first_and_again_where_it_was_forgotten(
         (name,) = fake.adapters
         assert name.startswith("main.") and fake.completions()[-1]["model"] == name
         fake.adapters.clear()
-        assert asyncio.run(engine.sample(request())).token_ids == (7, 8, 9) and fake.adapters == {
-            name
-        }
+        assert asyncio.run(engine.sample(request())).token_ids == (7, 8, 9)
+        assert fake.adapters == {name}
     loads = [body for path, body in fake.asked if path == "/v1/load_lora_adapter"]
-    assert len(loads) == 2 and loads[0] == {
+    assert len(loads) == 2
+    assert loads[0] == {
         "lora_name": name,
         "lora_path": str(adapter.resolve()),
     }

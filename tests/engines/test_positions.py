@@ -101,10 +101,8 @@ def test_a_typed_number_holds_with_a_warning_where_plays_do_not_fit_and_is_refus
     assert json.loads(fits.stdout)["positions"] == 300 and "warning" not in fits.stderr
     short = new_model(tmp_path / "short", *words, "80", "--json")
     assert json.loads(short.stdout)["positions"] == 80
-    assert (
-        short.stderr.count("\n") == 1
-        and "will run out of context with 80 positions" in short.stderr
-    )
+    assert short.stderr.count("\n") == 1
+    assert "will run out of context with 80 positions" in short.stderr
     with pytest.raises(
         ConfigError, match=r"--positions 20: tic_tac_toe opens with \d+ tokens"
     ) as refused:

@@ -142,11 +142,9 @@ def test_every_call_is_of_an_offered_tool_with_arguments_of_its_schema(caller: P
     first = [next((call for call in reply.tool_calls), None) for reply in replies]
     whole = [call for reply in replies for call in reply.tool_calls if isinstance(call, ToolCall)]
     cut = [call for reply in replies for call in reply.tool_calls if isinstance(call, Malformed)]
-    assert (
-        len(whole) > 30
-        and all(map(fits, whole))
-        and {call.name for call in whole} == {"look", "move"}
-    )
+    assert len(whole) > 30
+    assert all(map(fits, whole))
+    assert {call.name for call in whole} == {"look", "move"}
     assert all(call.reason.startswith("truncated_call") for call in cut) and len(cut) < 3
     assert sum(call is None for call in first) > 20  # free text
     broken = opened(caller, constrain=None).sample_batch([request(seed) for seed in range(20)])
@@ -199,9 +197,10 @@ def test_free_text_is_free(caller: Path) -> None:
         for one, reply in zip(asked, free.sample_batch(asked), strict=True)
         if "<tool_call>" not in free.vocabulary.cut(reply.token_ids)
     ]
-    assert len(plain) > 10 and [
-        reply.token_ids for reply in bound.sample_batch([one for one, _ in plain])
-    ] == [r.token_ids for _, r in plain]
+    assert len(plain) > 10
+    assert [reply.token_ids for reply in bound.sample_batch([one for one, _ in plain])] == [
+        r.token_ids for _, r in plain
+    ]
     assert all(
         bound.binding.allowed(None, reply.token_ids, TOOLS) == (None,) * len(reply.token_ids)
         for _, reply in plain

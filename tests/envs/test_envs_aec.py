@@ -86,18 +86,14 @@ def test_infos_hold_the_facts_and_nothing_else():
         "illegal": False,
     }
     env.step("nonsense")
-    assert (
-        env.infos["ann"]["illegal"]
-        and env.infos["ann"]["stop"] == "terminated"
-        and env.infos["ann"]["turn"] == 1
-    )
+    assert env.infos["ann"]["illegal"]
+    assert env.infos["ann"]["stop"] == "terminated"
+    assert env.infos["ann"]["turn"] == 1
     env.step(None)
     assert "stop" not in env.infos["bob"] and "action_mask" not in env.infos["bob"]
     env.step("anything")
-    assert (
-        env.infos["bob"]["active_agents"] == ("bob", "cat")
-        and "action_mask" not in env.infos["cat"]
-    )
+    assert env.infos["bob"]["active_agents"] == ("bob", "cat")
+    assert "action_mask" not in env.infos["cat"]
 
 
 def test_the_second_of_a_simultaneous_step_sees_nothing_of_the_first():
@@ -105,11 +101,9 @@ def test_the_second_of_a_simultaneous_step_sees_nothing_of_the_first():
     env.reset(seed=0)
     before, infos = env.observe("player_1"), dict(env.infos)
     env.step("defect")
-    assert (
-        env.agent_selection == "player_1"
-        and env.observe("player_1") == before
-        and env.infos == infos
-    )
+    assert env.agent_selection == "player_1"
+    assert env.observe("player_1") == before
+    assert env.infos == infos
     assert set(env.rewards.values()) == {0}
 
 
@@ -118,7 +112,8 @@ def test_a_limit_truncates_and_the_rules_own_end_terminates():
     env.step("a")
     env.step(None)
     env.step("a")
-    assert env.truncations == {"bob": True, "cat": True} and env.terminations == {
+    assert env.truncations == {"bob": True, "cat": True}
+    assert env.terminations == {
         "bob": False,
         "cat": False,
     }
@@ -127,11 +122,9 @@ def test_a_limit_truncates_and_the_rules_own_end_terminates():
     assert env.observe("bob")["messages"][-1]["content"] == "Both."
     env = started(limits=Limits(max_turns=1))
     env.step("a")
-    assert (
-        env.terminations["ann"]
-        and env.truncations["bob"]
-        and env.infos["bob"]["stop"] == "max_turns"
-    )
+    assert env.terminations["ann"]
+    assert env.truncations["bob"]
+    assert env.infos["bob"]["stop"] == "max_turns"
     env = gem_ma.aec_env("dilemma", rounds=1, max_steps=1)
     env.reset(seed=0)
     for _ in range(2):
@@ -246,10 +239,8 @@ def test_any_text_is_in_the_spaces_and_is_taken():
         assert env.action_space("ann").contains(text)
         env.step(text)
         observation = env.observe("ann")
-        assert (
-            env.observation_space("ann").contains(observation)
-            and observation["messages"][-1]["content"] == text
-        )
+        assert env.observation_space("ann").contains(observation)
+        assert observation["messages"][-1]["content"] == text
     env.reset(seed=0)
     env.step("lone \ud800")
     assert env.observe("ann")["messages"][-1]["content"].encode("utf-8")

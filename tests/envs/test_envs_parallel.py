@@ -38,7 +38,8 @@ def test_idle_agents_may_say_anything_or_nothing(env):
     with pytest.raises(ActionError, match="no agent is called 'nobody'"):
         env.step({"ann": "a", "nobody": "a typing error"})
     observations, rewards, *_ = env.step({"ann": "a", "bob": "ignored"})
-    assert observations["bob"]["messages"][-1]["content"] == "a" and rewards == {
+    assert observations["bob"]["messages"][-1]["content"] == "a"
+    assert rewards == {
         "ann": 0.0,
         "bob": 0.5,
     }
@@ -58,16 +59,12 @@ def test_an_episode_ends_for_each_agent_once(env):
     assert env.reset(seed=0)[1]["bob"]["active_agents"] == ("ann",)
     env.step({"ann": "a"})
     observations, rewards, terminations, truncations, infos = env.step({"ann": "x", "bob": "y"})
-    assert (
-        terminations == {"ann": True, "bob": False}
-        and truncations == {"ann": False, "bob": False}
-        and rewards == {"ann": 1.0, "bob": 2.0}
-    )
-    assert (
-        env.agents == ["bob"]
-        and infos["ann"]["stop"] == "terminated"
-        and set(observations) == {"ann", "bob"}
-    )
+    assert terminations == {"ann": True, "bob": False}
+    assert truncations == {"ann": False, "bob": False}
+    assert rewards == {"ann": 1.0, "bob": 2.0}
+    assert env.agents == ["bob"]
+    assert infos["ann"]["stop"] == "terminated"
+    assert set(observations) == {"ann", "bob"}
     observations, rewards, terminations, *_ = env.step({"bob": "z"})
     assert set(observations) == {"bob"} and terminations == {"bob": True} and env.agents == []
     with pytest.warns(UserWarning, match="over"):
@@ -78,11 +75,9 @@ def test_a_limit_truncates_all_who_are_left():
     env = gem_ma.parallel_env(Turns, max_steps=1)
     env.reset(seed=0)
     _, _, terminations, truncations, _ = env.step({"ann": "a"})
-    assert (
-        set(truncations.values()) == {True}
-        and set(terminations.values()) == {False}
-        and env.agents == []
-    )
+    assert set(truncations.values()) == {True}
+    assert set(terminations.values()) == {False}
+    assert env.agents == []
 
 
 def test_a_closed_environment_refuses_and_a_failed_one_says_why(env):

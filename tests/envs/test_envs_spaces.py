@@ -30,23 +30,17 @@ def test_sampling_is_short_seeded_and_keeps_to_a_mask_of_any_length():
         space.sample(())
     one, two = ChatText(seed=5), ChatText(seed=5)
     assert [one.sample() for _ in range(5)] == [two.sample() for _ in range(5)]
-    assert (
-        len(ChatText(100, min_length=40, seed=0).sample()) == 40
-        and len(ChatText(4, seed=0).sample()) <= 4
-    )
+    assert len(ChatText(100, min_length=40, seed=0).sample()) == 40
+    assert len(ChatText(4, seed=0).sample()) <= 4
 
 
 def test_spaces_compare_by_their_bounds_and_survive_a_copy():
-    assert (
-        ChatText() == copy.deepcopy(ChatText()) != ChatText(5)
-        and repr(ChatText(5)) == "ChatText(0, 5)"
-    )
+    assert ChatText() == copy.deepcopy(ChatText()) != ChatText(5)
+    assert repr(ChatText(5)) == "ChatText(0, 5)"
     space = observation_space()
-    assert (
-        space == observation_space()
-        and space.contains(space.sample())
-        and space.contains({"messages": ()})
-    )
+    assert space == observation_space()
+    assert space.contains(space.sample())
+    assert space.contains({"messages": ()})
 
 
 def shown(message, observer="ann"):
@@ -82,9 +76,8 @@ def test_parts_travel_as_json_and_nobody_can_speak_an_image():
     ]
     forged = encode(Message(("", image)), "ann")["content"]
     assert shown(Message(forged, "bob"))["content"] == [{"type": "text", "text": forged}]
-    assert shown(Message('[{"a": 1}]'))["content"] == '[{"a": 1}]' and shown(Message(()))[
-        "content"
-    ] == [{"type": "text", "text": ""}]
+    assert shown(Message('[{"a": 1}]'))["content"] == '[{"a": 1}]'
+    assert shown(Message(()))["content"] == [{"type": "text", "text": ""}]
 
 
 @pytest.mark.parametrize("function", ["flatdim", "flatten_space", "flatten", "unflatten"])

@@ -101,9 +101,8 @@ def test_entropy_is_that_of_the_token_at_which_choices_part_not_of_the_format():
     assert alone["entropy"] == pytest.approx(0.8)  # one choice only: the least certain token
     unread = health([said("hm", (5,), (-2.0,)), said("check", (7, 8), (0.0, -1.0))], "main")
     assert unread["invalid"] == 0.5 and unread["entropy"] == pytest.approx(1.0)
-    assert (
-        health(played, "other") == {} and health([replace(played[0], end=End.FAILED)], "main") == {}
-    )
+    assert health(played, "other") == {}
+    assert health([replace(played[0], end=End.FAILED)], "main") == {}
 
 
 def test_forced_turns_are_no_decisions():
@@ -225,10 +224,8 @@ def test_doubled_values_and_one_action_alarm():
     assert collapse.doubled([4.0] * 9 + [9.0], "main", "length") is None
     assert collapse.doubled([0.001] * 10 + [0.04], "main", "invalid", collapse.INVALID) is None
     assert collapse.doubled([0.001] * 10 + [0.06], "main", "invalid", collapse.INVALID) is not None
-    assert (
-        collapse.one_action([0.96] * 3, "main") is not None
-        and collapse.one_action([0.94, 0.95, 0.95], "main") is None
-    )
+    assert collapse.one_action([0.96] * 3, "main") is not None
+    assert collapse.one_action([0.94, 0.95, 0.95], "main") is None
 
 
 def test_an_alarm_is_given_once_until_it_has_cleared():
@@ -290,9 +287,8 @@ def test_a_card_blind_policy_stays_at_a_third_of_a_chip_and_is_found_deaf(tmp_pa
     assert [(line["signal"], line["step"]) for line in alarms(tmp_path / "run")][:1] == [
         ("deaf", 10)  # ten steps before the first exam
     ]
-    assert "plays without reading what it is shown" in notes[0] and notes[0].startswith(
-        "step 10, policy main: "
-    )
+    assert "plays without reading what it is shown" in notes[0]
+    assert notes[0].startswith("step 10, policy main: ")
     assert abs(summary["after"]["sampled"]["return"]["player_0"]) < 0.6  # the reward shows nothing
 
 

@@ -114,9 +114,8 @@ def test_branches_share_the_recorded_prefix_and_differ_afterwards():
     for trunk in trunks:
         mine = [branch for branch in branches if branch.seed == trunk.seed]
         assert len(mine) == 6 and len({branch.group for branch in mine}) == 1
-        assert {step for branch in mine for step, _ in branch.forks} == {4} and len(
-            {branch.forks for branch in mine}
-        ) == 6
+        assert {step for branch in mine for step, _ in branch.forks} == {4}
+        assert len({branch.forks for branch in mine}) == 6
         assert all(acts(branch, 4) == acts(trunk, 4) for branch in mine)
         assert all(branch.calls[:3] == trunk.calls[:3] for branch in mine)
         first = {branch.turns[4].observed for branch in mine}
@@ -228,16 +227,14 @@ def test_a_behaviour_that_does_not_repeat_itself_fails_its_branch_in_words():
         )
 
     branch = asyncio.run(forked(Whimsical))
-    assert (
-        branch.end is End.FAILED
-        and "agent 'seller', step 1: its behaviour does not repeat what it did"
-        in (branch.error or "")
+    assert branch.end is End.FAILED
+    assert "agent 'seller', step 1: its behaviour does not repeat what it did" in (
+        branch.error or ""
     )
     count = 0
     branch = asyncio.run(forked(Greedy, "main"))
-    assert branch.end is End.FAILED and "asks its model more often than on record" in (
-        branch.error or ""
-    )
+    assert branch.end is End.FAILED
+    assert "asks its model more often than on record" in (branch.error or "")
 
 
 def test_a_decision_point_that_is_not_on_record_cannot_be_forked():
@@ -260,7 +257,8 @@ def test_points_are_decision_points_of_learners():
         assert found <= steps and (found or not steps)
         assert metrics["branches"] == 2 * metrics["points"] == len(branches)
     _, branches, metrics = grown(width=2, at="every")
-    assert metrics["points"] == 4 * 5 and {branch.forks[-1][0] for branch in branches} == {
+    assert metrics["points"] == 4 * 5
+    assert {branch.forks[-1][0] for branch in branches} == {
         0,
         2,
         4,

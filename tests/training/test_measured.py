@@ -134,11 +134,9 @@ def test_many_reasons_keep_the_largest_and_sum_the_rest() -> None:
     words = "abcdefghijklmnopqrst"
     ledger = [Entry(0, "a", float(n + 1), word) for n, word in enumerate(words)]
     told = policy_measures([episode([], ledger)], "main", Judged())["components"]["a"]
-    assert (
-        len(told) == COMPONENTS + 1
-        and told["t"] == 20.0
-        and told["other"] == sum(range(1, 20 - COMPONENTS + 1))
-    )
+    assert len(told) == COMPONENTS + 1
+    assert told["t"] == 20.0
+    assert told["other"] == sum(range(1, 20 - COMPONENTS + 1))
     assert sum(told.values()) == sum(entry.value for entry in ledger)
 
 
@@ -345,11 +343,9 @@ def test_the_page_of_a_run_groups_its_curves_and_draws_times_beside(tmp_path: Pa
         )
     ]
     assert order == sorted(order)
-    assert (
-        "</svg>p decision</li>" in html
-        and "</svg>p all</li>" in html
-        and "1 more curves: lr" in html
-    )
+    assert "</svg>p decision</li>" in html
+    assert "</svg>p all</li>" in html
+    assert "1 more curves: lr" in html
     assert "gradient norm p 3e-15" in html  # a change by rounding is none
     assert ">99<" not in html and ">1.5<" in html  # of a step that was made twice the later time
     assert html.count('<svg class="chart"') == 5

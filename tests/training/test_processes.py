@@ -340,10 +340,8 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_same_command_go
         assert child(again.pid, 1)
         again.send_signal(signal.SIGINT)
         _, told = again.communicate(timeout=60)
-        assert (
-            again.returncode == 130
-            and f"resume with: gem-ma resume {tmp_path / 'run'} --processes 2" in told
-        )
+        assert again.returncode == 130
+        assert f"resume with: gem-ma resume {tmp_path / 'run'} --processes 2" in told
 
 
 def test_what_several_processes_cannot_share_is_refused():

@@ -208,9 +208,8 @@ def test_a_run_taken_up_again_gives_each_tracker_only_what_it_has_not_got(tmp_pa
     ]
     assert without_rates[0] == without_rates[1]
     assert OPENED[1].id == OPENED[2].id != OPENED[0].id
-    assert "policies.speaker.model" in OPENED[1].settings and not any(
-        "api_key" in key for key in OPENED[1].settings
-    )
+    assert "policies.speaker.model" in OPENED[1].settings
+    assert not any("api_key" in key for key in OPENED[1].settings)
 
 
 @pytest.mark.long
@@ -299,9 +298,9 @@ def test_wandb_goes_on_in_its_run_and_may_fail_in_the_middle(
     trained(tmp_path / "run", settings)
     assert [step for name, step in HEARD if name == "policy/listener/kl"] == [1, 2, 3, 4, 5]
     assert begun[0]["id"] == begun[1]["id"] and {one["resume"] for one in begun} == {"allow"}
-    assert (
-        begun[0]["project"] == "p" and begun[0]["mode"] == "offline" and begun[0]["name"] == "run"
-    )
+    assert begun[0]["project"] == "p"
+    assert begun[0]["mode"] == "offline"
+    assert begun[0]["name"] == "run"
 
 
 # -- TensorBoard, for real -----------------------------------------------------------------------

@@ -229,10 +229,8 @@ def test_episodes_of_a_group_share_their_start_and_nothing_else_is_repeated(tmp_
     settings = small("train.group_size=4")
     plans = training_plans(worlds_of(settings), settings.train, 2)
     assert [plan.repeat for plan in plans] == [0, 1, 2, 3] * 2
-    assert (
-        len({(plan.task, plan.seed) for plan in plans}) == 2
-        and len({plan.id for plan in plans}) == 8
-    )
+    assert len({(plan.task, plan.seed) for plan in plans}) == 2
+    assert len({plan.id for plan in plans}) == 8
     assert [plan.group for plan in plans] == [f"{plan.task}/{plan.seed}" for plan in plans]
     assert {plan.group for plan in training_plans(worlds_of(small()), small().train, 2)} == {None}
 

@@ -299,9 +299,8 @@ def test_a_config_by_id_seats_the_team_and_a_choice_is_told_by_its_text_too() ->
     scenario = make("questions")
     task = next(task for task in scenario.tasks("all") if task.choices)
     letter, text = scenario.answers(random.Random(0), task)
-    assert task.choices[task.letters.index(letter)] == text and leaks(
-        f"Not: {text}", (letter, text)
-    )
+    assert task.choices[task.letters.index(letter)] == text
+    assert leaks(f"Not: {text}", (letter, text))
 
 
 def test_voters_are_paid_for_their_own_answers_and_a_tie_goes_as_it_is_named() -> None:

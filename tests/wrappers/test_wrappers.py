@@ -99,11 +99,9 @@ def test_a_retry_asks_the_one_who_erred_and_no_other() -> None:
     game.send({"p_1": "a", "p_10": "b"})
     game.send({"p_1": "a", "p_10": "hit p_1"})
     game.send({"p_1": "still nothing"})
-    assert (
-        game.over
-        and paid(game, "p_1") == [-0.5, 1, -0.5, -0.5, 0]
-        and paid(game, "p_10") == [-1, -0.5, 0]
-    )
+    assert game.over
+    assert paid(game, "p_1") == [-0.5, 1, -0.5, -0.5, 0]
+    assert paid(game, "p_10") == [-1, -0.5, 0]
     assert not game.scenario.zero_sum and game.scenario.ends_within == 6
 
 
