@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.api.thoughts import Thoughts
-from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.faults import RETRIED, Fault
 from gem_ma.engines.endpoint.reply import (
     FINISHES,
@@ -28,27 +27,8 @@ from gem_ma.engines.endpoint.reply import (
     read_completion,
 )
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, ToolCall, Usage
+from tests.asking import answered, ask_together, engine_at, kinds
 from tests.fault_server import EVENTS, Answer, Asked, FaultServer, events, raw, reply, says
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second, however often an outage repeats itself."""
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
-
-
-def engine_at(server: FaultServer, **options: Any) -> OpenAI:
-    return OpenAI("m", **{"base_url": server.url, "policy": "main", "timeout_s": 10.0, **options})
-
-
-def answered(*script: Answer, **options: Any) -> Reply:
-    with FaultServer(script) as server:
-        return asyncio.run(engine_at(server, **options).sample(Request("a", (Message("hi"),))))
-
-
-def kinds(got: Reply) -> list[str]:
-    return [attempt.kind for attempt in got.attempts]
 
 
 def test_an_outage_is_told_once_a_kind_while_it_lasts_and_chance_is_not(
@@ -312,17 +292,9 @@ def test_bombs_at_once_cost_no_memory(status: int, kind: str) -> None:
         lambda asked: says("ok") if asked.number >= 6 else Answer(status, BOMB, headers=GZIP)
     ) as server:
         engine = engine_at(server, timeout_s=60)
-
-        async def many() -> list[Reply]:
-            return list(
-                await asyncio.gather(
-                    *(engine.sample(Request("a", (Message("x"),))) for _ in range(6))
-                )
-            )
-
         tracemalloc.start()
         try:
-            got = asyncio.run(many())
+            got = ask_together(*[(engine, "x")] * 6)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

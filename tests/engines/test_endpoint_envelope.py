@@ -3,7 +3,6 @@ again: nothing of it is lost in silence."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import copy
 import gzip
@@ -17,17 +16,16 @@ from urllib.parse import quote
 
 import pytest
 
-from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint import remote
 from gem_ma.engines.endpoint.endpoint import HIDDEN, Price, Secret
 from gem_ma.engines.endpoint.envelope import _DECODER, DEEPEST, _plainly_strict
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, of_error_body
 from gem_ma.engines.endpoint.reply import decode, read, read_completion
 from gem_ma.kernel.parsing.strict_json import depth_exceeds, dump_json, load_json
-from gem_ma.kernel.types import Malformed, Message, Reply, Request, Tool
+from gem_ma.kernel.types import Malformed, Reply, Tool
 from gem_ma.record.codec import REPLY
-from tests.fault_server import EVENTS, JSON, Answer, FaultServer, raw, reply, says
+from tests.asking import answered
+from tests.fault_server import EVENTS, JSON, Answer, raw, reply, says
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
@@ -232,16 +230,11 @@ KEY = "sk-proj-Canary7f3a+9bD41c/Xy_Zw0123456789abcdefABCDEF=="
 
 
 def sampled(*script: Answer, **options: Any) -> Reply:
-    with FaultServer(script) as server:
-        engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0, **options)
-        return asyncio.run(engine.sample(Request("a", (Message("hi"),), tools=(Tool("f"),))))
+    return answered(*script, request={"tools": (Tool("f"),)}, api_key_env="MY_KEY", **options)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second, however often an outage repeats itself."""
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
 
 

@@ -38,6 +38,7 @@ from gem_ma.runs.playing import forget_replies, keep_reply, read_replies, remove
 from gem_ma.runs.store import read_episodes
 from gem_ma.scores.columns import column_rows, costs, usages_of
 from gem_ma.scores.metrics import summarise
+from tests.asking import ask, engine_at
 from tests.fault_server import Answer, Asked, FaultServer, Script, drop, hang, says, status
 from tests.plays import recorded
 
@@ -752,19 +753,15 @@ def test_each_empty_reply_counts_for_the_budget_also_of_a_request_that_fails(cou
     def script(asked: Asked) -> Any:
         return status(400) if asked.number == 2 else says("", usage=counts)
 
-    async def work(engine: OpenAI, budget: Budget) -> tuple[int, int]:
-        with pytest.raises(EngineError):
-            await engine.sample(Request("a", (Message("hi"),)))
-        before = budget.tokens
-        await engine.sample(Request("a", (Message("hi"),)))
-        return before, budget.tokens
-
     budget = Budget(tokens=100_000)
     with FaultServer(script) as server:
-        engine = OpenAI("m", base_url=server.url, budget=budget)
-        before, after = asyncio.run(work(engine, budget))
+        engine = engine_at(server, budget=budget)
+        with pytest.raises(EngineError):
+            ask(engine)
+        before = budget.tokens
+        ask(engine)
     # two empty replies and a refusal, then three
-    assert before and 2 * after == 5 * before
+    assert before and 2 * budget.tokens == 5 * before
     assert counts is None or before == 20
 
 
@@ -772,20 +769,18 @@ def test_each_empty_reply_counts_for_the_budget_also_of_a_request_that_fails(cou
 def test_an_attempt_is_sent_only_where_the_budget_has_room_for_it(bad: Answer) -> None:
     """Also one after an answer that was none and that its server counted."""
     budget = Budget(tokens=35)  # a prompt of 13 at most and an answer of 10, three times: 7 + 3
-    request = Request("a", (Message("hi"),), sampling=Sampling(max_tokens=10))
     with FaultServer([bad]) as server:
-        engine = OpenAI("m", base_url=server.url, budget=budget)
+        engine = engine_at(server, budget=budget)
         with pytest.raises(BudgetError, match=r"limits\.tokens is 35, 20 are spent"):
-            asyncio.run(engine.sample(request))
+            ask(engine, sampling=Sampling(max_tokens=10))
     assert len(server.asked) == 2
 
 
 def test_what_extra_body_lets_a_model_say_is_claimed() -> None:
     with FaultServer([says("x")]) as server:
-        body = {"max_tokens": 900}
-        engine = OpenAI("m", base_url=server.url, budget=Budget(tokens=800), extra_body=body)
+        engine = engine_at(server, budget=Budget(tokens=800), extra_body={"max_tokens": 900})
         with pytest.raises(BudgetError):
-            asyncio.run(engine.sample(Request("a", (Message("hi"),))))
+            ask(engine)
     assert not server.asked
 
 

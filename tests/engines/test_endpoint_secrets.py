@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from gem_ma.cli.main import main
 from gem_ma.config.loading import load
 from gem_ma.config.schema import is_secret
-from gem_ma.engines.api.openai import OpenAI
-from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.endpoint import HIDDEN, LEAST, Secret
 from gem_ma.kernel.errors import ConfigError
-from gem_ma.kernel.types import Message, Request, Tool
+from gem_ma.kernel.types import Tool
+from tests.asking import ask, engine_at
 from tests.fault_server import (
     EVENTS,
     HTML,
@@ -37,13 +36,6 @@ from tests.fault_server import (
 
 KEY = "sk-Canary/7f3a+9bD41c"
 MESSAGE = {"role": "assistant", "content": "cooperate"}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second, however often an outage repeats itself."""
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
 
 
 def escaped(text: str) -> str:
@@ -159,9 +151,8 @@ def test_a_key_that_a_server_repeats_is_in_no_reply_and_no_error(
     monkeypatch.setenv("MY_KEY", KEY)
     script = [ANSWERS[name]] if name in ANSWERS else [(FAULTS | LAST)[name], says("cooperate")]
     with FaultServer(script) as server:
-        engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0)
         try:
-            got = asyncio.run(engine.sample(Request("a", (Message("hi"),), tools=(Tool("f"),))))
+            got = ask(engine_at(server, api_key_env="MY_KEY"), tools=(Tool("f"),))
         except Exception as caught:
             assert name in LAST and traces(str(caught)) == []
             return
@@ -228,8 +219,7 @@ def test_a_key_that_is_a_word_changes_no_answer(key: str, monkeypatch: pytest.Mo
     )
     for script in ([raw(json.dumps(body).encode())], [events(*f"I say {key}")]):
         with FaultServer(script) as server:
-            engine = OpenAI("m", base_url=server.url, api_key_env="MY_KEY", timeout_s=10.0)
-            got = asyncio.run(engine.sample(Request("a", (Message("hi"),))))
+            got = ask(engine_at(server, api_key_env="MY_KEY"))
         assert got.text == f"I say {key}"
         assert got.attempts == ()
         assert server.asked[0].headers["authorization"] == f"Bearer {key}"

@@ -51,6 +51,7 @@ TEXTS = {
     "a byte order mark": b"\xef\xbb\xbf" + stream([HEL, LO, STOP]),
     "usage among it": stream([USAGE, HEL, USAGE, LO, STOP, USAGE]),
     "no choices": stream([{"id": 1}, HEL, LO, STOP, {"choices": None}]),
+    "other ends of lines": stream([{"id": "@"}, HEL, LO, STOP]).replace(b"@", b"\xe2\x80\xa8"),
     "a role first": stream([piece({"role": "assistant", "content": ""}), HEL, LO, STOP]),
     "null content": stream([HEL, piece({"content": None}), LO, STOP]),
     "no delta at the end": stream([HEL, LO, {"choices": [{"finish_reason": "stop"}]}]),

@@ -48,6 +48,7 @@ from gem_ma.kernel.types import (
     ToolCall,
     Usage,
 )
+from tests.asking import answered, ask, ask_together, engine_at, kinds, refused
 from tests.fault_server import (
     EVENTS,
     HTML,
@@ -69,36 +70,6 @@ ADD = Tool(
     "add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 )
 KEY = "sk-canary-7f3a9b"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second, however often an outage repeats itself."""
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
-
-
-def ask(engine: OpenAI, *messages: Message, **more: Any) -> Reply:
-    return asyncio.run(engine.sample(Request("a", messages or (Message("hi"),), **more)))
-
-
-def engine_at(server: FaultServer, **options: Any) -> OpenAI:
-    return OpenAI("m", **{"base_url": server.url, "policy": "main", "timeout_s": 5.0, **options})
-
-
-def answered(*script: Answer, request: dict[str, Any] | None = None, **options: Any) -> Reply:
-    with FaultServer(script) as server:
-        return ask(engine_at(server, **options), **(request or {}))
-
-
-def refused(*script: Answer, **options: Any) -> EngineError:
-    with FaultServer(script) as server, pytest.raises(EngineError) as caught:
-        ask(engine_at(server, **options))
-    return caught.value
-
-
-def kinds(got: Reply) -> list[str]:
-    return [attempt.kind for attempt in got.attempts]
 
 
 # -- what is sent --------------------------------------------------------------------------------
@@ -237,17 +208,7 @@ def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_
     with FaultServer(script) as server:
         engine = engine_at(server)
 
-        async def many() -> list[Reply]:
-            return list(
-                await asyncio.gather(
-                    *(
-                        engine.sample(Request("a", (Message(str(n)),), sampling=off))
-                        for n in range(8)
-                    )
-                )
-            )
-
-        first = asyncio.run(many())
+        first = ask_together(*((engine, str(n)) for n in range(8)), sampling=off)
         later = ask(engine, sampling=off)
     assert [one.text for one in first] == ["ok"] * 8
     assert {kind for one in first for kind in kinds(one)} == {"adapted"}
@@ -255,12 +216,10 @@ def test_an_option_that_a_server_refuses_and_that_has_an_equal_is_left_out_from_
 
 
 def test_a_top_k_that_cuts_is_never_left_out_in_silence() -> None:
-    with (
-        FaultServer([status(400, "unknown field top_k")]) as server,
-        pytest.raises(EngineError, match="unknown field top_k"),
-    ):
-        ask(engine_at(server), sampling=Sampling(top_k=5))
-    assert len(server.asked) == 1
+    with FaultServer([status(400, "unknown field top_k")]) as server:
+        with pytest.raises(EngineError, match="unknown field top_k"):
+            ask(engine_at(server), sampling=Sampling(top_k=5))
+        assert len(server.asked) == 1
 
 
 def test_roles_depend_on_who_looks_and_rows_of_user_messages_become_one() -> None:
@@ -479,21 +438,6 @@ def test_more_than_64_calls_are_cut_in_plain_sight() -> None:
     assert calls[64].reason.startswith("too_many")
 
 
-@pytest.mark.parametrize(
-    ("given", "finish"),
-    [
-        ("stop", "stop"),
-        ("tool_calls", "stop"),
-        ("length", "length"),
-        ("content_filter", "content_filter"),
-        ("eos", "stop"),
-        (None, "stop"),
-    ],
-)
-def test_finish_reasons(given: str | None, finish: str) -> None:
-    assert answered(says("x", finish=given)).finish == finish  # type: ignore[arg-type]
-
-
 def test_usage_is_read_and_unknown_where_the_server_does_not_say() -> None:
     assert answered(says("x", usage=None)).usage == Usage()
     full = reply("x", usage=(10, 4))
@@ -573,18 +517,6 @@ def test_a_stream_adds_up_to_the_same_reply() -> None:
     )
     assert server.asked[0].body["stream"] is True
     assert server.asked[0].body["stream_options"] == {"include_usage": True}
-
-
-def test_a_line_separator_inside_a_stream_is_no_end_of_line() -> None:
-    chunk = {
-        "choices": [{"index": 0, "delta": {"content": "a\u2028b\x85c"}, "finish_reason": "stop"}]
-    }
-    assert (
-        answered(
-            raw(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode(), EVENTS), stream=True
-        ).text
-        == "a\u2028b\x85c"
-    )
 
 
 def test_a_stream_may_carry_ids() -> None:
@@ -794,15 +726,8 @@ def test_a_budget_learns_how_many_tokens_a_server_counts() -> None:
 def test_the_wall_budget_does_not_run_while_a_request_waits_for_its_place() -> None:
     with FaultServer([says("ok", delay_s=0.25)]) as server:
         engine = engine_at(server, concurrency=1, wall_s=0.6)
-
-        async def many() -> list[Reply]:
-            return list(
-                await asyncio.gather(
-                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(6))
-                )
-            )
-
-        assert [one.text for one in asyncio.run(many())] == ["ok"] * 6
+        got = ask_together(*((engine, str(n)) for n in range(6)))
+    assert [one.text for one in got] == ["ok"] * 6
     assert server.most_at_once == 1
 
 
@@ -1030,41 +955,26 @@ def test_no_shape_of_a_reply_raises_anything_but_a_fault(
 def test_64_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None:
     with FaultServer(lambda asked: says(f"to {asked.last}", delay_s=0.3)) as server:
         engine = engine_at(server, concurrency=64)
-
-        async def many() -> list[Reply]:
-            return list(
-                await asyncio.gather(
-                    *(engine.sample(Request("a", (Message(str(n)),))) for n in range(128))
-                )
-            )
-
-        assert [one.text for one in asyncio.run(many())] == [f"to {n}" for n in range(128)]
+        got = ask_together(*((engine, str(n)) for n in range(128)))
+    assert [one.text for one in got] == [f"to {n}" for n in range(128)]
     assert 32 < server.most_at_once <= 64
 
 
 def test_policies_of_one_endpoint_share_its_limit() -> None:
     with FaultServer([says(delay_s=0.05)]) as server:
-        one, other = (
-            engine_at(server, concurrency=3),
-            engine_at(server, concurrency=8, policy="other"),
-        )
-
-        async def many() -> None:
-            await asyncio.gather(
-                *((other, one)[n % 2].sample(Request("a", (Message("x"),))) for n in range(24))
-            )
-
-        asyncio.run(many())
+        one = engine_at(server, concurrency=3)
+        other = engine_at(server, concurrency=8, policy="other")
+        ask_together(*[(other, "x"), (one, "x")] * 12)
     assert server.most_at_once == 3
 
 
 def test_a_limit_halves_where_most_answers_say_too_many_and_grows_back() -> None:
     async def work() -> list[int]:
         limiter, seen = Limiter(8), []
-        for refused in (
+        for busy in (
             [True] * 8 + [True] * 4 + [False] * 2 + [False, True, True, False, False, False]
         ):
-            limiter.heard(refused)
+            limiter.heard(busy)
             seen.append(limiter.limit)
         return seen
 
@@ -1269,10 +1179,6 @@ def test_a_key_of_the_default_server_is_never_sent_to_another(
 def test_what_the_environment_says_for_openai_is_sent_to_no_other_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(
-        "OPENAI_CUSTOM_HEADERS", "Authorization: Bearer sesame-1\nX-Secret: sesame-2"
-    )
-    monkeypatch.setenv("OPENAI_ORG_ID", "sesame-3")
     monkeypatch.setenv("OPENAI_ADMIN_KEY", "sesame-4")
     monkeypatch.setenv("MY_KEY", f" {KEY}\n")
     with FaultServer([says()]) as server:

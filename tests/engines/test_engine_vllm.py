@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.engines.small.replay import Remembered, digest_of
 from gem_ma.engines.vllm import process as vllm_process
@@ -31,13 +30,6 @@ from gem_ma.kernel.errors import (
 )
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from tests.fault_server import Answer, Asked, FaultServer, drop, raw, status
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries wait hundredths of a second, however often an outage repeats itself."""
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
 
 
 @dataclass

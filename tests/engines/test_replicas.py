@@ -19,7 +19,6 @@ import torch
 
 from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
-from gem_ma.engines.endpoint import faults as http_faults
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replicas as replica_module
 from gem_ma.engines.vllm.backend import apart
@@ -36,11 +35,9 @@ SAMPLING = Sampling(max_tokens=6)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries and returns wait hundredths of a second, and a check asks little."""
+    """Servers that were away return soon, and a check asks little."""
     monkeypatch.setattr(probes, "DRAWS", 1)
     monkeypatch.setattr(probes, "PROBE_TOKENS", 6)
-    monkeypatch.setattr(http_faults, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(http_faults, "LONGEST_WAIT_S", 0.05)
     monkeypatch.setattr(replica_module, "PAUSE_S", 0.05)
 
 
