@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from gem_ma.kernel.errors import ConfigError, DataError
+from gem_ma import ConfigError, Episode, Scenario
+from gem_ma.kernel.errors import DataError
 from gem_ma.system.extras import install
 from gem_ma.system.folders import read_named
 
@@ -207,27 +208,77 @@ def _opened(library: Any, name: str, *, is_folder: bool) -> Mapping[str, Any]:
     return loaded if isinstance(loaded, Mapping) else {"train": loaded}
 
 
-def splits_of(
+class OfRows(Scenario):
+    """A scenario of tasks made of rows. What stands here without a value its `__init__` sets."""
+
+    what: str  # its name, in messages
+    asked: str  # the field of a task that says what is asked
+    own = "our own tasks"
+    own_file = ""  # which of them is played where no data is named
+    data: Data
+    share: float  # of the rows that are held out for `test`
+    shuffle: int | None
+
+    made_of: Callable[..., Any]  # of (a row, where it stands, *self.options()) its task
+
+    def options(self) -> tuple[Any, ...]:
+        return ()
+
+    def digest(self) -> str:
+        return read(self.data, self.what)[1]
+
+    def splits(self) -> Mapping[str, Sequence[Any]]:
+        digest = self.digest()  # first, since it says what is wrong with the data
+        data = self.data if isinstance(self.data, str) else tuple(self.data.items())
+        makes = (self.made_of, self.options(), self.asked)
+        return _splits(data, digest, self.what, *makes, self.share, self.shuffle)
+
+    def tasks(self, split: str) -> Sequence[Any]:
+        """A split's tasks, shuffled by `shuffle`; `all` are those of all splits."""
+        splits = self.splits()
+        if split == "all":
+            return [task for name in SPLITS for task in splits[name]]
+        if split not in splits:
+            raise ConfigError(
+                f"{self.what}: no split {split!r}; there are {', '.join(SPLITS)}, all"
+            )
+        return splits[split]
+
+    def provenance(self) -> dict[str, Any]:
+        names = self.data if isinstance(self.data, str) else dict(self.data)
+        own = not names or names == self.own_file
+        return {"name": self.own if own else names, "digest": self.digest()}
+
+
+def first_try(episode: Episode, why: str) -> Mapping[str, float | None]:
+    """`attempts`, and how often the first one was right: was paid for `why`."""
+    right = any(pay.why == why for pay in episode.ledger)
+    tries = len({turn.step for turn in episode.turns})
+    return {"attempts": tries, "first try": float(right and tries == 1)} if tries else {}
+
+
+@lru_cache(maxsize=8)
+def _splits(
     data: Any,
+    digest: str,  # of the data: a file that is written anew is another one
     what: str,
-    made_of: Callable[[Columns, str], T],
-    key: Callable[[T], str],
+    made_of: Callable[..., Any],
+    options: tuple[Any, ...],
+    asked: str,
     share: float,
     shuffle: int | None,
-) -> dict[str, list[T]]:
-    """What is made of each row, by split. `made_of` gets the row and where it stands, for messages;
-    `key` gives what is asked. `data` may also be `read`'s mapping as a tuple of pairs."""
+) -> dict[str, list[Any]]:
     rows = read(data if isinstance(data, str) else dict(data), what)[0]
     name = data if isinstance(data, str) else "its file"
     made = {
         split: [
-            made_of(row, f"{what}: {name}: {split or 'row'} {number}")
+            made_of(row, f"{what}: {name}: {split or 'row'} {number}", *options)
             for number, row in enumerate(several, 1)
         ]
         for split, several in rows.items()
     }
     if "" in made:
-        places = held_out([key(item) for item in made[""]], share)
+        places = held_out([getattr(task, asked) for task in made[""]], share)
         made = {split: [made[""][at] for at in each] for split, each in places.items()}
     return {split: in_order(made.get(split, []), shuffle) for split in SPLITS}
 

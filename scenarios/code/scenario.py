@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.code.answers import program_of
 from gem_ma.scenarios.code.items import Problem, problem_of_row
-from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
+from gem_ma.scenarios.rows import Columns, Data, OfRows, first_try
 
-from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario
+from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward
 from gem_ma.kernel.scenario import Play
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 
 HERE = Path(__file__).parent
-OWN_FILE = HERE / "own.jsonl"
 FUNCTION = (
     "Write the Python function that is asked for. Answer with the whole function, and what it"
     " needs, in one ```python block."
@@ -38,9 +37,10 @@ CREDITS = ("all", "share")
 SLACK_S = 2.0  # of a judgement beyond its tests' time: two interpreters start
 
 
-class Code(Scenario):
+class Code(OfRows):
     """Functions and programs to write, judged by unit tests or by input and output."""
 
+    what, asked, own_file = "code", "prompt", str(HERE / "own.jsonl")
     agents = ("coder",)
     chance = False
     default_cast = {"coder": "code_stub"}
@@ -80,7 +80,7 @@ class Code(Scenario):
                 "scenario.limits: timeout_s above 0, memory_mb from 64, sandbox; got"
                 f" {', '.join(f'{key}: {value}' for key, value in bounds.items())}"
             )
-        self.data = data or str(OWN_FILE)
+        self.data = data or self.own_file
         self.credit = credit
         self.examples = examples
         self.attempts = self.ends_within = attempts
@@ -95,22 +95,12 @@ class Code(Scenario):
 
     # -- data -------------------------------------------------------------------------------------
 
-    def tasks(self, split: str) -> Sequence[Problem]:
-        """A split's tasks, shuffled by `shuffle`; `all` are those of all splits."""
-        digest = read(self.data, "code")[1]
-        data = self.data if isinstance(self.data, str) else tuple(self.data.items())
-        columns = tuple(sorted(self.columns.items()))
-        tasks = _prepared(data, digest, columns, self.share, self.shuffle)
-        if split == "all":
-            return [task for name in SPLITS for task in tasks[name]]
-        if split not in tasks:
-            raise ConfigError(f"code: no split {split!r}; there are {', '.join(SPLITS)}, all")
-        return tasks[split]
+    @staticmethod
+    def made_of(row: Columns, where: str, *columns: tuple[str, str]) -> Problem:
+        return problem_of_row(row, dict(columns), where)
 
-    def provenance(self) -> dict[str, Any]:
-        names = self.data if isinstance(self.data, str) else dict(self.data)
-        name = "our own tasks" if names == str(OWN_FILE) else names
-        return {"name": name, "digest": read(self.data, "code")[1]}
+    def options(self) -> tuple[Any, ...]:
+        return tuple(sorted(self.columns.items()))
 
     # -- the play ---------------------------------------------------------------------------------
 
@@ -170,31 +160,9 @@ class Code(Scenario):
         return any(pay.why == "tests" for pay in episode.ledger) if episode.ledger else None
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        """`attempts`, and how often the first one passed."""
-        passed = any(pay.why == "tests" for pay in episode.ledger)
-        tries = len({turn.step for turn in episode.turns})
-        return {"attempts": tries, "first try": float(passed and tries == 1)} if tries else {}
+        return first_try(episode, "tests")
 
 
 @lru_cache(maxsize=4)
 def _source(name: str) -> str:
     return (HERE / name).read_text("utf-8")
-
-
-@lru_cache(maxsize=8)
-def _prepared(
-    data: Any,
-    digest: str,  # of the data: a file that is written anew is another one
-    columns: tuple[tuple[str, str], ...],
-    share: float,
-    shuffle: int | None,
-) -> dict[str, list[Problem]]:
-    """The tasks of each split."""
-    return splits_of(
-        data,
-        "code",
-        lambda row, where: problem_of_row(row, dict(columns), where),
-        lambda task: task.prompt,
-        share,
-        shuffle,
-    )

@@ -9,7 +9,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,15 @@ from gem_ma.scenarios.questions.calls import read_tools
 from gem_ma.scenarios.questions.calls import score as calls_score
 from gem_ma.scenarios.questions.items import Item, item_of
 from gem_ma.scenarios.questions.numbers import number
-from gem_ma.scenarios.rows import SPLITS, Data, read, splits_of
+from gem_ma.scenarios.rows import Columns, Data, OfRows, first_try
 
-from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, Scenario, task_of
+from gem_ma import Ask, Call, ConfigError, Episode, Message, Reward, task_of
 from gem_ma.kernel.scenario import Play
 from gem_ma.system.extras import install
 from gem_ma.tools.sandbox import judge, require
 from gem_ma.tools.walls import MIB, Wall
 
 NAMES = (*graders.GRADERS, "calls")
-OWN_FILE = Path(__file__).with_name("own.jsonl")
 WORKER = Path(__file__).with_name("mathematics.py")
 BRIEFS = {
     "letter": "Answer with the letter of the one choice that is right.",
@@ -43,9 +41,11 @@ ENOUGH = 0.999  # of a score, to be right
 COLUMNS = ("question", "answer", "choices", "kind")
 
 
-class Questions(Scenario):
+class Questions(OfRows):
     """Questions out of a file or a data set, each with an answer that a grader knows."""
 
+    what, asked = "questions", "question"
+    own, own_file = "our own questions", str(Path(__file__).with_name("own.jsonl"))
     agents = ("solver",)
     chance = False
     default_cast = {"solver": "question_random"}
@@ -90,7 +90,7 @@ class Questions(Scenario):
                 f"scenario: no option {min(unknown)!r}; there are {known}, and the columns"
                 f" {', '.join(COLUMNS)}"
             )
-        self.data = data or str(OWN_FILE)
+        self.data = data or self.own_file
         self.grader = grader
         self.take = take
         self.attempts = self.ends_within = attempts
@@ -126,25 +126,14 @@ class Questions(Scenario):
 
     # -- data -------------------------------------------------------------------------------------
 
-    def _items(self) -> Mapping[str, Sequence[Item]]:
-        columns = tuple(self.columns.items())
-        digest = read(self.data, "questions")[1]
-        data = self.data if isinstance(self.data, str) else tuple(self.data.items())
-        return _prepared(data, digest, self.grader, columns, self.share, self.shuffle)
+    @staticmethod
+    def made_of(
+        row: Columns, where: str, grader: str, columns: tuple[tuple[str, str], ...]
+    ) -> Item:
+        return item_of(row, dict(columns), grader, where)
 
-    def tasks(self, split: str) -> Sequence[Item]:
-        """A split's questions, shuffled by `shuffle`; `all` are those of all splits."""
-        items = self._items()
-        if split == "all":
-            return [item for name in SPLITS for item in items[name]]
-        if split not in items:
-            raise ConfigError(f"questions: no split {split!r}; there are {', '.join(SPLITS)}, all")
-        return items[split]
-
-    def provenance(self) -> dict[str, Any]:
-        names = self.data if isinstance(self.data, str) else dict(self.data)
-        name = "our own questions" if names == str(OWN_FILE) else names
-        return {"name": name, "digest": read(self.data, "questions")[1]}
+    def options(self) -> tuple[Any, ...]:
+        return self.grader, tuple(self.columns.items())
 
     # -- the play ---------------------------------------------------------------------------------
 
@@ -209,27 +198,4 @@ class Questions(Scenario):
         return {"kind": kind} if kind else {}
 
     def measures(self, episode: Episode) -> Mapping[str, float | None]:
-        """`attempts`, and how often the first one was right."""
-        right = any(pay.why == "right" for pay in episode.ledger)
-        tries = len({turn.step for turn in episode.turns})
-        return {"attempts": tries, "first try": float(right and tries == 1)} if tries else {}
-
-
-@lru_cache(maxsize=8)
-def _prepared(
-    data: Any,
-    digest: str,  # of the data: a file that is written anew is another one
-    grader: str,
-    columns: tuple[tuple[str, str], ...],
-    share: float,
-    shuffle: int | None,
-) -> dict[str, list[Item]]:
-    """The questions of each split."""
-    return splits_of(
-        data,
-        "questions",
-        lambda row, where: item_of(row, dict(columns), grader, where),
-        lambda item: item.question,
-        share,
-        shuffle,
-    )
+        return first_try(episode, "right")

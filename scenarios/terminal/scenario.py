@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_ma.scenarios.rows import SPLITS, Data, held_out, in_order, read, splits_of
+from gem_ma.scenarios.rows import SPLITS, Data, OfRows, held_out, in_order
 from gem_ma.scenarios.terminal.items import Chore, rows_of_folder, task_of_row
 from gem_ma.scenarios.terminal.kinds import deal
 
-from gem_ma import Action, Ask, Call, ConfigError, Episode, Message, Reward, Scenario, ToolCall
+from gem_ma import Action, Ask, Call, ConfigError, Episode, Message, Reward, ToolCall
 from gem_ma.kernel.errors import CallError
 from gem_ma.kernel.scenario import Play
 from gem_ma.tools.shell import Session, Shell, require_bash
@@ -31,9 +31,10 @@ NO_CALL = "Error: this is not a call of a tool: {reason}"
 LIMITS = {"timeout_s": 5.0, "memory_mb": 512, "disk_mb": 16, "sandbox": "bubblewrap"}
 
 
-class Terminal(Scenario):
+class Terminal(OfRows):
     """Tasks for a shell, each with a script that checks what was done."""
 
+    what, asked = "terminal", "instruction"
     agents = ("solver",)
     chance = False
     default_cast = {"solver": "terminal_random"}
@@ -79,30 +80,23 @@ class Terminal(Scenario):
 
     # -- data -------------------------------------------------------------------------------------
 
-    def tasks(self, split: str) -> Sequence[Chore]:
-        """A split's tasks; `all` are those of all splits."""
-        tasks = self._splits()
-        if split == "all":
-            return [task for name in SPLITS for task in tasks[name]]
-        if split not in tasks:
-            raise ConfigError(f"terminal: no split {split!r}; there are {', '.join(SPLITS)}, all")
-        return tasks[split]
+    made_of = staticmethod(task_of_row)
 
-    def _splits(self) -> Mapping[str, Sequence[Chore]]:
+    def options(self) -> tuple[Any, ...]:
+        return (self.wall,)
+
+    def splits(self) -> Mapping[str, Sequence[Chore]]:
         if not self.data:
             return _dealt(self.number)
-        data = self.data if isinstance(self.data, str) else tuple(self.data.items())
-        return _prepared(data, self._digest(), self.wall, self.share, self.shuffle)
+        if folder := _folder(self.data):
+            return _of_folder(folder, self.digest(), self.wall, self.share, self.shuffle)
+        return super().splits()
 
-    def _digest(self) -> str:
+    def digest(self) -> str:
         if not self.data:
             return str(self.number)
         folder = _folder(self.data)
-        return rows_of_folder(folder, self.wall)[1] if folder else read(self.data, "terminal")[1]
-
-    def provenance(self) -> dict[str, Any]:
-        names = self.data if isinstance(self.data, str) else dict(self.data)
-        return {"name": names or "our own tasks", "digest": self._digest()}
+        return rows_of_folder(folder, self.wall)[1] if folder else super().digest()
 
     # -- the play ---------------------------------------------------------------------------------
 
@@ -214,24 +208,9 @@ def _folder(data: Data) -> Path | None:
 
 
 @lru_cache(maxsize=4)
-def _prepared(
-    data: Any,
-    digest: str,  # of the data: a file that is written anew is another one
-    wall: Wall,
-    share: float,
-    shuffle: int | None,
+def _of_folder(
+    folder: Path, digest: str, wall: Wall, share: float, shuffle: int | None
 ) -> dict[str, list[Chore]]:
-    """The tasks of each split."""
-    folder = _folder(data)
-    if folder is None:
-        return splits_of(
-            data,
-            "terminal",
-            lambda row, where: task_of_row(row, where, wall),
-            lambda task: task.instruction,
-            share,
-            shuffle,
-        )
     rows, _ = rows_of_folder(folder, wall)
     tasks = [task_of_row(row, f"terminal: {folder / row['name']}", wall) for row in rows]
     places = held_out([task.instruction for task in tasks], share)
