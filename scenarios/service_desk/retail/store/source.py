@@ -15,13 +15,23 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.overlay import Base
-from gem_ma.scenarios.service_desk.desk.shapes import key_text
+from gem_ma.scenarios.service_desk.desk.shapes import (
+    ShapeError,
+    anything,
+    flag,
+    keyed,
+    listed,
+    mapping,
+    number,
+    record,
+    text,
+    wrong,
+)
 
 from gem_ma.kernel.errors import DataError
 
@@ -204,115 +214,55 @@ def _inside(git: Path, name: str) -> str | None:
 # -- shape ---------------------------------------------------------------------------------------
 
 LARGEST = sys.float_info.max  # of a number; nan is not within any bounds
-NUMBER, TEXT, BOOL, OBJECT, LIST = "a number", "a text", "true or false", "an object", "a list"
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    NUMBER: (
-        # Python takes true for a number, and its JSON reader takes NaN.
-        lambda value: (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and -LARGEST <= value <= LARGEST
-        )
+
+
+def _number(where: str, value: Any) -> None:
+    # Python's JSON reader takes NaN; it is told as it stands there.
+    if isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:
+        raise ShapeError(f"{where}: expected a number, got {repr(value)[:40]}")
+    number(where, value)
+
+
+def _payment_method(where: str, value: Any) -> None:
+    method = record(source=text)(where, value)
+    if method["source"] == "gift_card":
+        record(balance=_number)(where, value)
+
+
+_RECORDS = {
+    "users": record(
+        name=record(first_name=text, last_name=text),
+        address=record(zip=text),
+        email=text,
+        payment_methods=keyed(_payment_method),
+        orders=listed(anything),
     ),
-    TEXT: lambda value: isinstance(value, str),
-    BOOL: lambda value: isinstance(value, bool),
-    OBJECT: lambda value: isinstance(value, dict),
-    LIST: lambda value: isinstance(value, list),
+    "orders": record(
+        order_id=text,
+        user_id=text,
+        address=mapping,
+        items=listed(
+            record(name=text, product_id=text, item_id=text, price=_number, options=mapping)
+        ),
+        status=text,
+        payment_history=listed(
+            record(transaction_type=text, amount=_number, payment_method_id=text)
+        ),
+    ),
+    "products": record(
+        name=text,
+        product_id=text,
+        variants=keyed(record(item_id=text, options=mapping, available=flag, price=_number)),
+    ),
 }
-
-
-class _Shape(Exception):
-    """A field is not what it must be."""
 
 
 def _check_table(path: Path, rows: Any, table: str, named: str) -> None:
+    """The first fault of a table is told, with its record."""
     try:
         if not isinstance(rows, dict):
-            # The first fault of a table is told, with its record.
-            raise _Shape(f"the file: expected an object of {table} by id, got {_kind(rows)}")
+            raise wrong("the file", f"an object of {table} by id", rows)
         for key, row in rows.items():
             _RECORDS[table](f"[{json.dumps(key)}]", row)
-    except _Shape as fault:
+    except ShapeError as fault:
         raise DataError(f"retail data: {path}{named}: {fault}") from None
-
-
-def _user(where: str, row: Any) -> None:
-    _need(where, row, name=OBJECT, address=OBJECT, email=TEXT, payment_methods=OBJECT, orders=LIST)
-    _need(f"{where}.name", row["name"], first_name=TEXT, last_name=TEXT)
-    _need(f"{where}.address", row["address"], zip=TEXT)
-    # Shown cut: a key of a damaged file may be very long.
-    for key, method in row["payment_methods"].items():
-        _need(f"{where}.payment_methods.{key_text(key)}", method, source=TEXT)
-        if method["source"] == "gift_card":
-            _need(f"{where}.payment_methods.{key_text(key)}", method, balance=NUMBER)
-
-
-def _order(where: str, row: Any) -> None:
-    _need(
-        where,
-        row,
-        order_id=TEXT,
-        user_id=TEXT,
-        address=OBJECT,
-        items=LIST,
-        status=TEXT,
-        payment_history=LIST,
-    )
-    for number, item in enumerate(row["items"]):
-        _need(
-            f"{where}.items[{number}]",
-            item,
-            name=TEXT,
-            product_id=TEXT,
-            item_id=TEXT,
-            price=NUMBER,
-            options=OBJECT,
-        )
-    for number, payment in enumerate(row["payment_history"]):
-        _need(
-            f"{where}.payment_history[{number}]",
-            payment,
-            transaction_type=TEXT,
-            amount=NUMBER,
-            payment_method_id=TEXT,
-        )
-
-
-def _product(where: str, row: Any) -> None:
-    _need(where, row, name=TEXT, product_id=TEXT, variants=OBJECT)
-    for key, variant in row["variants"].items():
-        _need(
-            f"{where}.variants.{key_text(key)}",
-            variant,
-            item_id=TEXT,
-            options=OBJECT,
-            available=BOOL,
-            price=NUMBER,
-        )
-
-
-_RECORDS: dict[str, Callable[[str, Any], None]] = {
-    "users": _user,
-    "orders": _order,
-    "products": _product,
-}
-
-
-def _need(where: str, value: Any, **fields: str) -> None:
-    if not isinstance(value, dict):
-        raise _Shape(f"{where}: expected an object, got {_kind(value)}")
-    for name, kind in fields.items():
-        if name not in value:
-            raise _Shape(f"{where}: the field {name} is missing")
-        if not _KINDS[kind](value[name]):
-            raise _Shape(f"{where}.{name}: expected {kind}, got {_kind(value[name])}")
-
-
-def _kind(value: Any) -> str:
-    # A value of no kind is shown as it is, such as nan.
-    # such as nan
-    return (
-        "null"
-        if value is None
-        else next((kind for kind, test in _KINDS.items() if test(value)), repr(value)[:40])
-    )
