@@ -86,6 +86,11 @@ def failed(result: str) -> bool:
     return result.startswith(("Error: ", "Unknown action ", "Tool '"))
 
 
+def said(events: Iterable[Event], agent: str) -> tuple[str, ...]:
+    """The texts of an agent that reached the other side."""
+    return tuple(event.text for event in events if event.kind == "said" and event.agent == agent)
+
+
 class Pay(NamedTuple):
     """A reward that an event earned an agent. `why` is `<term>` or `<term>: <detail>`."""
 
@@ -229,9 +234,6 @@ class Desk:
         """Closes the talk. Watchers see the end once `outcome` stands."""
         # Logged first and shown last: watchers of the end ask for `outcome`, which holds the log.
         event = self._log("ended", agent, reason=reason or by)
-        texts = tuple(
-            event.text for event in self.events if event.kind == "said" and event.agent == ASSISTANT
-        )
         # What the assistant could know from: its briefing, the user's texts, results. Asides are
         # its own.
         sources = [message.text for message in self.style.brief_assistant]
@@ -240,6 +242,8 @@ class Desk:
                 sources.append(event.text)
             elif event.kind == "called" and event.agent == ASSISTANT:
                 sources.append(event.result)
-        self.outcome = Outcome(by, reason, texts, tuple(sources), tuple(self.events))
+        self.outcome = Outcome(
+            by, reason, said(self.events, ASSISTANT), tuple(sources), tuple(self.events)
+        )
         self._show(event)
         return self.outcome

@@ -142,12 +142,7 @@ def texts_of(events: Sequence[Event], domain: Domain) -> list[Saying]:
         if event.kind == "said":
             texts.append(Saying(event.text, wrote))
             wrote = False
-        elif (
-            event.kind == "called"
-            and event.call is not None
-            and not event.failed
-            and domain.role(event.call.name) == WRITE
-        ):
+        elif event.call and not event.failed and domain.role(event.call.name) == WRITE:
             wrote = True
             # The text before a write lists what will be done, the one after it what was: both hold
             # its values.

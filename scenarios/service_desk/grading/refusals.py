@@ -117,7 +117,7 @@ def looked(wish: Wish, events: Sequence[Event], domain: Domain) -> bool:
     records = set(domain.records(ToolCall("", "", dict(wish.arguments))))
     used = set[str]()
     for event in events:
-        if event.kind == "called" and event.agent == ASSISTANT and event.call is not None:
+        if event.call is not None and event.agent == ASSISTANT:
             # A failed write shows that it cannot be done; a failed read shows nothing.
             role = domain.role(event.call.name)
             used |= {role} if role and not event.failed else set()

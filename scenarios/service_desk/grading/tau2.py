@@ -291,11 +291,6 @@ def grade(
 def replayed(store: Store, events: Iterable[Event], agent: str = "assistant") -> Store:
     """The fresh store after the calls of a log that can change it, failed ones included."""
     for event in events:
-        if (
-            event.kind == "called"
-            and event.agent == agent
-            and event.call is not None
-            and store.mutates(event.call.name)
-        ):
+        if event.call and event.agent == agent and store.mutates(event.call.name):
             store.call(event.call.name, event.call.arguments)
     return store

@@ -112,12 +112,7 @@ class InformationPay:
         return self.scene.domain.records(call) if role in (PERSONAL, CATALOGUE, WRITE) else []
 
     def see(self, event: Event, desk: Desk) -> Iterator[Pay]:
-        if (
-            event.kind == "called"
-            and event.call is not None
-            and event.agent == ASSISTANT
-            and not event.failed
-        ):
+        if event.call is not None and event.agent == ASSISTANT and not event.failed:
             role = self.scene.domain.role(event.call.name)
             if role == FIND:
                 slots = [("", self.scene.domain.identified(event.call, event.result))]
@@ -172,29 +167,10 @@ class CommunicationPay:
                         "communication: a required fact was told",
                     )
         elif event.kind == "ended" and self.paid:
-            texts = [
-                each.text for each in desk.events if each.kind == "said" and each.agent == ASSISTANT
-            ]
-            sources = [
-                each.result
-                for each in desk.events
-                if each.kind == "called" and each.agent == ASSISTANT
-            ]
-            sources += [
-                each.text for each in desk.events if each.kind == "said" and each.agent == USER
-            ]
             # Who sprays numbers loses what they won, at the end: before it a sum may still be
             # explained.
-            if (
-                len(
-                    guessed(
-                        outputs,
-                        texts,
-                        [*sources, *(message.text for message in desk.style.brief_assistant)],
-                    )
-                )
-                > GUESSES
-            ):
+            ended = desk.outcome
+            if ended and len(guessed(outputs, ended.texts, ended.sources)) > GUESSES:
                 yield Pay(
                     ASSISTANT,
                     -self.paid,

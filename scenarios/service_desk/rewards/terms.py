@@ -78,18 +78,6 @@ class Contest:
     cap: float = 1.0
 
 
-Term = (
-    Outcomes
-    | Progress
-    | Information
-    | Validity
-    | Compliance
-    | Communication
-    | Effort
-    | Abstention
-    | Role
-    | Contest
-)
 TERMS: dict[str, type[Any]] = {
     "outcome": Outcomes,
     "progress": Progress,

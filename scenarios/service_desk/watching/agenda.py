@@ -239,10 +239,6 @@ class Agenda:
                     return goal
         return None
 
-    def _count_wrong(self, wish: Wish, text: str) -> int:
-        """How many arguments of a wish a text names wrongly."""
-        return len(Judgement(self.book.judge(wish, text)).wrong)
-
     def wrong(self, goal: Goal, text: str) -> tuple[str, ...]:
         """The arguments of a wish that a text names wrongly for certain, for all ways to serve
         it."""
@@ -390,9 +386,3 @@ class Agenda:
             return wish.kind == "question"
         # Three fifths of the words: people rephrase, and two requests share a few words anyhow.
         return len(words & content_words(text)) * 5 >= len(words) * 3
-
-    def nearer(self, wish: Wish, other: Wish, text: str) -> bool:
-        """Whether a text can be a request for both and fits the first better."""
-        if not self.book.kinds(wish) & self.book.kinds(other):
-            return False
-        return self._count_wrong(wish, text) < self._count_wrong(other, text)

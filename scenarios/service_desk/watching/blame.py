@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gem_ma.scenarios.service_desk.desk.facts import folded, state
-from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay
+from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Desk, Event, Outcome, Pay, said
 from gem_ma.scenarios.service_desk.domain import Domain, spoken
 from gem_ma.scenarios.service_desk.grading.goals import Goals, nearness
 from gem_ma.scenarios.service_desk.grading.grader import Verdict
@@ -210,9 +210,7 @@ def _without_event(
 def _left_early(verdict: Verdict, outcome: Outcome) -> bool:
     """Whether the user was content though the assistant's last text told no value of the kind that
     it wanted to know."""
-    told = [
-        event.text for event in outcome.events if event.kind == "said" and event.agent == ASSISTANT
-    ]
+    told = said(outcome.events, ASSISTANT)
     return (
         outcome.by == USER
         and outcome.reason == "settled"
@@ -223,8 +221,8 @@ def _left_early(verdict: Verdict, outcome: Outcome) -> bool:
 
 def _questioned(outcome: Outcome) -> bool:
     """Whether the user wanted to know anything; a talk without a log counts as if."""
-    said = [event.text for event in outcome.events if event.kind == "said" and event.agent == USER]
-    return not said or any(_ASKS.search(text) for text in said)
+    texts = said(outcome.events, USER)
+    return not texts or any(_ASKS.search(text) for text in texts)
 
 
 def _value(fault: Fault) -> str:
@@ -236,12 +234,7 @@ def _used(outcome: Outcome) -> set[str]:
     """Every value that stood in a call, folded."""
     used = set()
     for event in outcome.events:
-        if (
-            event.kind == "called"
-            and event.call is not None
-            and event.agent == ASSISTANT
-            and isinstance(event.call.arguments, dict)
-        ):
+        if event.call and event.agent == ASSISTANT and isinstance(event.call.arguments, dict):
             for value in event.call.arguments.values():
                 used |= {folded(part) for part in (value if isinstance(value, list) else [value])}
     return used

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Desk
+from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Desk, said
 from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.domain import Domain
 from gem_ma.scenarios.service_desk.grading.goals import wishes_in
@@ -17,7 +17,7 @@ def wrong_end(desk: Desk, domain: Domain, *, unknown: bool = False) -> str:
     if goal == "transferred" and not handed_over:
         # Without a text there was no assistant to blame; who left content asked for none; a talk
         # that was cut might still have come to it; and nothing is due to who cannot be found.
-        spoke = any(each.kind == "said" and each.agent == ASSISTANT for each in desk.events)
+        spoke = bool(said(desk.events, ASSISTANT))
         outcome = desk.outcome
         left = outcome is not None and outcome.by == USER and outcome.reason != "settled"
         return "the due transfer was not made" if spoke and left and not unknown else ""

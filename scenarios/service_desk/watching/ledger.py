@@ -81,7 +81,7 @@ class Ledger:
             self._proposals = [act for act in read(event.text, self.book) if act.kind == "propose"]
             self._due = self._due.union(*map(self.book.writes, lines_of(event.text)))
             self._assistant_texts += "\n" + fold(event.text)
-        elif event.kind == "called" and event.call is not None and event.agent == ASSISTANT:
+        elif event.call is not None and event.agent == ASSISTANT:
             self._off_task(event.call.name)
         elif event.kind == "bounced" and event.agent == USER:
             self._empty += 1

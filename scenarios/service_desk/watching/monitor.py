@@ -83,7 +83,7 @@ class Monitor:
                 self.known.brief(message.text)
         if event.kind == "said":
             self._user_says(event) if event.agent == USER else self._says(event, desk)
-        elif event.kind == "called" and event.call is not None and event.agent == ASSISTANT:
+        elif event.call is not None and event.agent == ASSISTANT:
             self._calls(event, event.call, desk)
             # A copy per write and not per event: the state before a write is what it was agreed on.
             if desk.store.mutates(event.call.name):

@@ -35,7 +35,7 @@ def tau2(task: Task, end: Overlay, gold: Overlay, outcome: Outcome) -> Verdict:
     calls = [
         (event.call.name, event.call.arguments)
         for event in outcome.events
-        if event.kind == "called" and event.call is not None
+        if event.call is not None
     ]
     if outcome.events:
         end = rules.replayed(RetailStore(end.base, SEMANTICS), outcome.events).overlay
