@@ -50,23 +50,13 @@ def cancel(scene: Scene) -> Part | None:
     order = scene.order("cancel", "pending")
     if order is None:
         return None
-    reason, words = scene.rng.choice(REASONS), {"order": scene.named(order)}
+    reason = scene.rng.choice(REASONS)
+    arguments, words = scene.asked(order, reason=reason)
     # Ties: every reason is right then, so the customer says so and each one is accepted.
     if scene.rng.random() < scene.knobs.ties:
         others = [{"reason": other} for other in REASONS if other != reason]
-        return make(
-            "cancel",
-            {"order_id": order["order_id"], "reason": reason},
-            words | {"reason": ANY_REASON},
-            (look(order),),
-            *others,
-        )
-    part = make(
-        "cancel",
-        {"order_id": order["order_id"], "reason": reason},
-        words | {"reason": reason},
-        (look(order),),
-    )
+        return make("cancel", arguments, words | {"reason": ANY_REASON}, (look(order),), *others)
+    part = make("cancel", arguments, words, (look(order),))
     if _changes_mind(scene):
         other = next(entry for entry in REASONS if entry != reason)
         return before(part, {"reason": other}, {"reason": other})
@@ -80,16 +70,7 @@ def give_back(scene: Scene) -> Part | None:
         return None
     items, methods = scene.some(order), _refundable(scene, order)
     method = scene.rng.choice(methods)
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"] for item in items],
-        "payment_method_id": method,
-    }
-    words = {
-        "order": scene.named(order),
-        "items": tuple(Item(item["name"], item["options"]) for item in items),
-        "method": scene.method(method),
-    }
+    arguments, words = scene.asked(order, items, method=method)
     if len(methods) > 1 and scene.rng.random() < scene.knobs.ties:
         # All methods that the rules allow, also those the customer has no words for: it left it
         # open.
@@ -105,14 +86,8 @@ def give_back(scene: Scene) -> Part | None:
     if len(items) > 1 and _changes_mind(scene):  # one item less than it first wanted
         gone = scene.rng.randrange(len(items))
         fewer = [item for place, item in enumerate(items) if place != gone]
-        first = part
-        part = make(
-            "return",
-            arguments | {"item_ids": [item["item_id"] for item in fewer]},
-            words | {"items": tuple(Item(item["name"], item["options"]) for item in fewer)},
-            (look(order),),
-        )
-        return replace(part, wish=replace(part.wish, before_change=first.wish))
+        last = make("return", *scene.asked(order, fewer, method=method), (look(order),))
+        return replace(last, wish=replace(last.wish, before_change=part.wish))
     return part
 
 
@@ -146,19 +121,15 @@ def swap(scene: Scene, intent: str) -> Part | None:
     if len(answers) > MOST_CHOICES or not methods:
         return None
     method = scene.rng.choice(methods)
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"] for item in chosen],
-        "new_item_ids": list(answers[0]),
-    }
-    words = {"order": scene.named(order), "items": tuple(items), "method": scene.method(method)}
-    others = [{"new_item_ids": list(answer)} for answer in answers[1:]]
+    arguments, words = scene.asked(order, chosen)
+    paid, named = scene.asked(order, method=method)
+    choices = [{"new_item_ids": list(answer)} for answer in answers]
     part = make(
         intent,
-        arguments | {"payment_method_id": method},
-        words,
+        arguments | choices[0] | paid,
+        words | {"items": tuple(items)} | named,
         (look(order), *look_up(chosen)),
-        *others,
+        *choices[1:],
     )
     if _changes_mind(scene):
         place = scene.rng.randrange(len(chosen))
@@ -180,12 +151,8 @@ def order_address(scene: Scene) -> Part | None:
     order = scene.order("address", "pending")
     if order is None:
         return None
-    part = make(
-        "address",
-        {"order_id": order["order_id"], **_postal(scene)},
-        {"order": scene.named(order)},
-        (look(order),),
-    )
+    arguments, words = scene.asked(order)
+    part = make("address", arguments | _postal(scene), words, (look(order),))
     return before(part, _postal(scene), {}) if _changes_mind(scene) else part
 
 
@@ -208,15 +175,9 @@ def payment(scene: Scene) -> Part | None:
     if order is None:
         return None
     method, *rest = scene.rng.sample(others(order), len(others(order)))
-    words = {"order": scene.named(order), "method": scene.method(method)}
-    part = make(
-        "payment",
-        {"order_id": order["order_id"], "payment_method_id": method},
-        words,
-        (look(order),),
-    )
+    part = make("payment", *scene.asked(order, method=method), (look(order),))
     if rest and _changes_mind(scene):
-        return before(part, {"payment_method_id": rest[0]}, {"method": scene.method(rest[0])})
+        return before(part, *scene.asked(order, method=rest[0]))
     return part
 
 

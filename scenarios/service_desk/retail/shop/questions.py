@@ -17,7 +17,6 @@ from gem_ma.scenarios.service_desk.retail.shop.scene import (
     look,
     look_up,
 )
-from gem_ma.scenarios.service_desk.retail.store.tasks import Item
 
 Answer = Callable[[Overlay, str, Wish], str]  # (data, user id, wish) -> the value to be told
 
@@ -75,11 +74,7 @@ def _of_order(*statuses: str) -> Callable[[Scene], Any]:
         # `question` shares an order with no other request, so no write of the talk changes the
         # answer.
         order = scene.order("question", *statuses)
-        return order and (
-            {"order_id": order["order_id"]},
-            {"order": scene.named(order)},
-            (look(order),),
-        )
+        return order and (*scene.asked(order), (look(order),))
 
     return draw
 
@@ -105,15 +100,7 @@ def _of_items(scene: Scene) -> Any:
     total = GoldCall(
         "calculate", {"expression": " + ".join(f"{item['price']:.2f}" for item in items)}
     )
-    arguments = {"order_id": order["order_id"], "item_ids": [item["item_id"] for item in items]}
-    return (
-        arguments,
-        {
-            "order": scene.named(order),
-            "items": tuple(Item(item["name"], item["options"]) for item in items),
-        },
-        (look(order), total),
-    )
+    return (*scene.asked(order, items), (look(order), total))
 
 
 def _of_swap(scene: Scene) -> Any:
@@ -125,15 +112,6 @@ def _of_swap(scene: Scene) -> Any:
     if not variants:
         return None
     new = scene.rng.choice(variants)
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"]],
-        "new_item_ids": [new.key],
-    }
-    words = {
-        "order": scene.named(order),
-        "items": (Item(item["name"], item["options"], new.options),),
-    }
     difference = GoldCall(
         "calculate",
         {
@@ -143,7 +121,7 @@ def _of_swap(scene: Scene) -> Any:
             )
         },
     )
-    return arguments, words, (look(order), *look_up([item]), difference)
+    return (*scene.asked(order, [item], [new]), (look(order), *look_up([item]), difference))
 
 
 def _of_gift_card(scene: Scene) -> Any:

@@ -15,10 +15,16 @@ from typing import Any
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service_desk.retail.shop.intents import allowed_refunds, make, swap
 from gem_ma.scenarios.service_desk.retail.shop.questions import in_words
-from gem_ma.scenarios.service_desk.retail.shop.scene import Part, Record, Scene, look, look_up
+from gem_ma.scenarios.service_desk.retail.shop.scene import (
+    Part,
+    Record,
+    Scene,
+    candidate,
+    look,
+    look_up,
+)
 from gem_ma.scenarios.service_desk.retail.shop.words import EXCUSES, FRIENDS, MATTERS
 from gem_ma.scenarios.service_desk.retail.shop.world import address
-from gem_ma.scenarios.service_desk.retail.store.tasks import Item, method_words
 
 TEXTS = {
     "cancel": "Please cancel {order}. The reason: {reason}.",
@@ -85,31 +91,17 @@ def not_yours(scene: Scene) -> Part | None:
     if not orders:
         return None
     order, friend = scene.rng.choice(orders), scene.rng.choice(FRIENDS)
-    order_id = order["order_id"]
-    words: dict[str, Any] = {"order": f"order {order_id}", "friend": friend}
     if asked == "cancel":
         # A valid reason: nothing but the owner stands against it.
-        arguments, words["reason"] = (
-            {
-                "order_id": order_id,
-                "reason": "no longer needed",
-            },
-            "no longer needed",
-        )
-        text = "Please cancel {order}. The reason: {reason}. It is the order of {friend}."
-        return refuse(asked, "not_yours", arguments, words, (look(order),), text)
-    item = scene.rng.choice(order["items"])
-    methods = scene.methods()
-    if not methods:
-        return None
-    method = scene.rng.choice(methods)
-    words |= {"items": (Item(item["name"], item["options"]),)}
-    words["method"] = scene.method(method)
-    arguments = {"order_id": order_id, "item_ids": [item["item_id"]], "payment_method_id": method}
-    text = (
-        "I want to return from {order}: {items}. Please refund it to {method}. It is the order of"
-        " {friend}."
-    )
+        arguments, words = scene.asked(order, reason="no longer needed")
+    else:
+        item = scene.rng.choice(order["items"])
+        methods = scene.methods()
+        if not methods:
+            return None
+        arguments, words = scene.asked(order, [item], method=scene.rng.choice(methods))
+    words = {"order": words["order"], "friend": friend, **words}
+    text = f"{TEXTS[asked]} It is the order of {{friend}}."
     return refuse(asked, "not_yours", arguments, words, (look(order),), text)
 
 
@@ -127,19 +119,11 @@ def payment_method(scene: Scene) -> Part | None:
             for digits in iter(lambda: f"{scene.rng.randrange(10_000):04d}", "")
             if digits not in taken
         )
-        words: dict[str, Any] = {
-            "order": scene.named(order),
-            "method": f"my credit card ending in {last_four}",
-        }
+        arguments, words = scene.asked(order)
         # A made-up id, which the store does not know either.
-        number = f"credit_card_{scene.rng.randrange(10**6, 10**7)}"
-        return refuse(
-            "payment",
-            "payment_method",
-            {"order_id": order["order_id"], "payment_method_id": number},
-            words,
-            (look(order),),
-        )
+        arguments["payment_method_id"] = f"credit_card_{scene.rng.randrange(10**6, 10**7)}"
+        words["method"] = f"my credit card ending in {last_four}"
+        return refuse("payment", "payment_method", arguments, words, (look(order),))
 
     def strange(order: Record) -> list[str]:
         return [key for key in scene.methods() if key not in allowed_refunds(scene.user, order)]
@@ -149,16 +133,7 @@ def payment_method(scene: Scene) -> Part | None:
     if order is None:
         return None
     items, method = scene.some(order), scene.rng.choice(strange(order))
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"] for item in items],
-        "payment_method_id": method,
-    }
-    words = {
-        "order": scene.named(order),
-        "items": tuple(Item(item["name"], item["options"]) for item in items),
-        "method": scene.method(method),
-    }
+    arguments, words = scene.asked(order, items, method=method)
     return refuse("return", "payment_method", arguments, words, (look(order),))
 
 
@@ -181,14 +156,7 @@ def balance(scene: Scene) -> Part | None:
     if order is None:
         return None
     card = scene.rng.choice(short(order))
-    words = {"order": scene.named(order), "method": method_words(methods, card)}
-    return refuse(
-        "payment",
-        "balance",
-        {"order_id": order["order_id"], "payment_method_id": card},
-        words,
-        (look(order),),
-    )
+    return refuse("payment", "balance", *scene.asked(order, method=card), (look(order),))
 
 
 def product_type(scene: Scene) -> Part | None:
@@ -212,18 +180,9 @@ def product_type(scene: Scene) -> Part | None:
         [entry for entry in product["variants"].values() if entry["available"]]
     )
     asked = "exchange" if order["status"] == "delivered" else "modify"
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"]],
-        "new_item_ids": [variant["item_id"]],
-        "payment_method_id": method,
-    }
-    words = {
-        "order": scene.named(order),
-        "items": (Item(item["name"], item["options"]),),
-        "product": product["name"],
-        "method": scene.method(method),
-    }
+    arguments, _ = scene.asked(order, [item], [candidate(variant)], method)
+    _, words = scene.asked(order, [item])
+    words |= {"product": product["name"], **scene.asked(order, method=method)[1]}
     text = TEXTS[asked].replace("{items}", "{items} for a {product}")
     return refuse(asked, "product_type", arguments, words, (look(order),), text)
 
@@ -234,16 +193,10 @@ def cancel_reason(scene: Scene) -> Part | None:
     if order is None:
         return None
     reason = scene.rng.choice(EXCUSES)
-    words = {"order": scene.named(order), "reason": reason}
     # `the only reason`: a customer who had another one to offer would be served after all.
     text = "Please cancel {order}. The only reason: {reason}."
     return refuse(
-        "cancel",
-        "cancel_reason",
-        {"order_id": order["order_id"], "reason": reason},
-        words,
-        (look(order),),
-        text,
+        "cancel", "cancel_reason", *scene.asked(order, reason=reason), (look(order),), text
     )
 
 
@@ -271,17 +224,7 @@ def unavailable(scene: Scene) -> Part | None:
     item = scene.rng.choice([item for item in order["items"] if gone(item)])
     variant, method = scene.rng.choice(gone(item)), scene.rng.choice(methods)
     asked = "exchange" if order["status"] == "delivered" else "modify"
-    arguments = {
-        "order_id": order["order_id"],
-        "item_ids": [item["item_id"]],
-        "new_item_ids": [variant["item_id"]],
-        "payment_method_id": method,
-    }
-    words = {
-        "order": scene.named(order),
-        "items": (Item(item["name"], item["options"], variant["options"]),),
-        "method": scene.method(method),
-    }
+    arguments, words = scene.asked(order, [item], [candidate(variant)], method)
     return refuse(asked, "unavailable", arguments, words, (look(order), *look_up([item])))
 
 
@@ -303,16 +246,9 @@ def once(scene: Scene) -> Part | None:
     scene.taken[order["order_id"]].add("refusal")
     item = scene.rng.choice(left)
     variant = scene.rng.choice(scene.variants(item))
-    arguments = {
-        **first.wish.arguments,
-        "item_ids": [item["item_id"]],
-        "new_item_ids": [variant.key],
-    }
-    words = {**first.wish.words, "items": (Item(item["name"], item["options"], variant.options),)}
     # The first change comes with it: without it nothing is refused.
-    return replace(
-        refuse(first.wish.intent, "once", arguments, words, (look(order),)), before=first
-    )
+    asked = scene.asked(order, [item], [variant], first.wish.arguments["payment_method_id"])
+    return replace(refuse(first.wish.intent, "once", *asked, (look(order),)), before=first)
 
 
 def beyond_tools(scene: Scene) -> Part | None:
@@ -342,14 +278,12 @@ def _ask_for(
     scene: Scene, asked: str, order: Record, reason: str, reads: tuple[GoldCall, ...]
 ) -> Part | None:
     """Any change of an order, possible or not."""
-    arguments: dict[str, Any] = {"order_id": order["order_id"]}
-    words: dict[str, Any] = {"order": scene.named(order)}
     if asked == "cancel":
         # A valid reason again: the status is what it is refused for.
-        arguments["reason"] = words["reason"] = "no longer needed"
-        return refuse(asked, reason, arguments, words, reads)
+        return refuse(asked, reason, *scene.asked(order, reason="no longer needed"), reads)
     if asked == "address":
-        return refuse(asked, reason, {**arguments, **address(scene.rng)}, words, reads)
+        arguments, words = scene.asked(order)
+        return refuse(asked, reason, arguments | address(scene.rng), words, reads)
     methods = scene.methods()
     if asked == "payment":
         # Another method than the one that paid, which the tool would refuse first.
@@ -358,21 +292,18 @@ def _ask_for(
         ]
     if not methods:
         return None
-    arguments["payment_method_id"] = method = scene.rng.choice(methods)
-    words["method"] = scene.method(method)
+    arguments, words = scene.asked(order, method=scene.rng.choice(methods))
     if asked == "payment":
         return refuse(asked, reason, arguments, words, reads)
-    item = scene.rng.choice(order["items"])
-    arguments["item_ids"] = [item["item_id"]]
-    wanted = None
+    item, wanted = scene.rng.choice(order["items"]), []
     if asked != "return":
         # Nothing to swap for, no wish.
         variant = scene.rng.choice(scene.variants(item) or [None])
         if variant is None:
             return None
-        arguments["new_item_ids"], wanted = [variant.key], variant.options
-    words["items"] = (Item(item["name"], item["options"], wanted),)
-    return refuse(asked, reason, arguments, words, reads)
+        wanted = [variant]
+    what, named = scene.asked(order, [item], wanted)
+    return refuse(asked, reason, arguments | what, words | named, reads)
 
 
 REFUSED: dict[str, Callable[[Scene], Part | None]] = {

@@ -6,13 +6,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.overlay import Overlay
 from gem_ma.scenarios.service_desk.desk.preferences import Candidate
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service_desk.retail.shop.knobs import Knobs
-from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS, method_words
+from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS, Item, method_words
 
 Record = Mapping[str, Any]
 TOOL_OF = {intent: tool for tool, intent in INTENTS.items()}
@@ -74,8 +75,8 @@ class Scene:
         return not taken or (intent in TOGETHER and taken <= TOGETHER and intent not in taken)
 
     def named(self, order: Record) -> str:
-        """The order in the customer's words."""
-        if self.forgetful:
+        """The order in the customer's words; somebody else's is known by its number alone."""
+        if self.forgetful and order["order_id"] in self.user["orders"]:
             names = contents(order)
             others = [
                 contents(self.data.record("orders", key))
@@ -87,6 +88,33 @@ class Scene:
                 if not any(set(names[:count]) <= set(other) for other in others):
                     return described(names[:count])
         return f"order {order['order_id']}"
+
+    def asked(
+        self,
+        order: Record,
+        items: Sequence[Record] = (),
+        wanted: Sequence[Candidate] = (),
+        method: str = "",
+        reason: str = "",
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is asked of an order, as arguments of a call and in the customer's words; `wanted`
+        are the variants that items are swapped for."""
+        arguments: dict[str, Any] = {"order_id": order["order_id"]}
+        words: dict[str, Any] = {"order": self.named(order)}
+        if items:
+            arguments["item_ids"] = [item["item_id"] for item in items]
+            words["items"] = tuple(
+                Item(item["name"], item["options"], new.options if new else None)
+                for item, new in zip_longest(items, wanted)
+            )
+        if wanted:
+            arguments["new_item_ids"] = [new.key for new in wanted]
+        if method:
+            arguments["payment_method_id"] = method
+            words["method"] = method_words(self.user["payment_methods"], method)
+        if reason:
+            arguments["reason"] = words["reason"] = reason
+        return arguments, words
 
     # -- items ------------------------------------------------------------------------------------
 
@@ -114,10 +142,6 @@ class Scene:
         named = [key for key in methods if method_words(methods, key) != key]
         # Other methods have no balance, and count as enough.
         return [key for key in named if methods[key].get("balance", needed) >= needed]
-
-    def method(self, method_id: str) -> str:
-        """A method in the customer's words."""
-        return method_words(self.user["payment_methods"], method_id)
 
 
 def look(order: Record) -> GoldCall:
@@ -155,8 +179,8 @@ def candidates(data: Overlay, product_id: str) -> list[Candidate]:
     """The variants of a product that can be had."""
     # What is sold out cannot be had, whatever the customer prefers.
     variants = data.record("products", product_id)["variants"].values()
-    return [
-        Candidate(variant["item_id"], variant["options"], variant["price"])
-        for variant in variants
-        if variant["available"]
-    ]
+    return [candidate(variant) for variant in variants if variant["available"]]
+
+
+def candidate(variant: Record) -> Candidate:
+    return Candidate(variant["item_id"], variant["options"], variant["price"])
