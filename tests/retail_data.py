@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.retail import RetailStore
+from gem_ma.scenarios.service_desk.retail.store.store import SEMANTICS
 
 TAU = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"
@@ -22,6 +23,27 @@ needs_tau = pytest.mark.skipif(
 needs_sample = pytest.mark.skipif(
     not (TAU / "sample_replay.jsonl").is_file(), reason=f"no sample_replay.jsonl in {TAU}"
 )
+
+EXCHANGE, RETURN = "exchange_delivered_order_items", "return_delivered_order_items"
+MODIFY, PAYMENT = "modify_pending_order_items", "modify_pending_order_payment"
+MOVE, USER_MOVE = "modify_pending_order_address", "modify_user_address"
+CANCEL = "cancel_pending_order"
+ADDRESS = {
+    "address1": "9 Hill",
+    "address2": "",
+    "city": "Oak",
+    "state": "VT",
+    "country": "USA",
+    "zip": "05000",
+}
+MILL = {
+    "address1": "1 Mill",
+    "address2": "",
+    "city": "Ash",
+    "country": "USA",
+    "state": "ME",
+    "zip": "04100",
+}
 
 
 def _item(number: int, price: float, colour: str, product: str = "P1") -> dict[str, Any]:
@@ -52,19 +74,11 @@ def _order(
     amount: float,
     user_id: str = "ann_lee_1",
 ) -> dict[str, Any]:
-    address = {
-        "address1": "1 Mill",
-        "address2": "",
-        "city": "Ash",
-        "country": "USA",
-        "state": "ME",
-        "zip": "04100",
-    }
     paid = {"transaction_type": "payment", "amount": amount, "payment_method_id": method}
     body = {
         "order_id": order_id,
         "user_id": user_id,
-        "address": address,
+        "address": dict(MILL),
         "items": items,
         "fulfillments": [],
     }
@@ -74,18 +88,10 @@ def _order(
 def _user(
     first: str, last: str, orders: list[str], methods: dict[str, Any], zip_: str = "04100"
 ) -> dict[str, Any]:
-    address = {
-        "address1": "1 Mill",
-        "address2": "",
-        "city": "Ash",
-        "country": "USA",
-        "state": "ME",
-        "zip": zip_,
-    }
     email = f"{first}@example.com"
     return {
         "name": {"first_name": first, "last_name": last},
-        "address": address,
+        "address": {**MILL, "zip": zip_},
         "email": email,
         "payment_methods": methods,
         "orders": orders,
@@ -158,6 +164,23 @@ def swap(order_id: str, old: Any, new: Any, method: Any = "paypal_1") -> dict[st
 
 def tiny(semantics: str = "tau1") -> RetailStore:
     return RetailStore(Base(copy.deepcopy(tiny_tables())), semantics)
+
+
+def ask(store: RetailStore, name: str, *values: Any, **more: Any) -> str:
+    """What a tool answers to values for its arguments in their order."""
+    arguments = SEMANTICS[store.semantics][name].arguments
+    return store.call(name, dict(zip(arguments, values, strict=False)) | more)
+
+
+def read(store: RetailStore, name: str, *values: Any, **more: Any) -> dict[str, Any]:
+    """The record that it answers."""
+    found: dict[str, Any] = json.loads(ask(store, name, *values, **more))
+    return found
+
+
+def balance(store: RetailStore) -> Any:
+    """What the gift card holds."""
+    return read(store, "get_user_details", "ann_lee_1")["payment_methods"]["gift_card_1"]["balance"]
 
 
 def write_tables(folder: Path, tables: dict[str, dict[str, Any]] | None = None) -> Path:

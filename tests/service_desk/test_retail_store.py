@@ -19,27 +19,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_ma.kernel.errors import ConfigError
-from tests.retail_data import TAU, needs_sample, needs_tau, swap, tiny
+from tests.retail_data import (
+    ADDRESS,
+    CANCEL,
+    EXCHANGE,
+    MODIFY,
+    MOVE,
+    PAYMENT,
+    RETURN,
+    TAU,
+    USER_MOVE,
+    ask,
+    balance,
+    needs_sample,
+    needs_tau,
+    read,
+    swap,
+    tiny,
+)
 
 INITIAL = "5a4b2cb59f4d12dea7e4adff24a7f8fada510ead49372ea4a729a82bbb5f49b5"
-ADDRESS = {
-    "address1": "9 Hill",
-    "address2": "",
-    "city": "Oak",
-    "state": "VT",
-    "country": "USA",
-    "zip": "05000",
-}
-
-
-def order_after(store: RetailStore, order_id: str) -> dict[str, Any]:
-    return json.loads(store.call("get_order_details", {"order_id": order_id}))
-
-
-def balance(store: RetailStore) -> Any:
-    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"][
-        "gift_card_1"
-    ]["balance"]
+REASON = "no longer needed"
+BY_EMAIL, BY_NAME = "find_user_id_by_email", "find_user_id_by_name_zip"
 
 
 # -- the benchmark's own answers -----------------------------------------------------------------
@@ -63,9 +64,7 @@ def test_every_line_of_the_public_sample_replays_to_the_same_text_and_hash() -> 
 def test_untouched_data_have_the_known_hash_and_reset_gives_it_back() -> None:
     store = RetailStore.load(TAU)
     assert store.digest() == INITIAL
-    assert not store.call(
-        "modify_user_address", {"user_id": "noah_brown_6181", **ADDRESS}
-    ).startswith("Error")
+    assert not ask(store, USER_MOVE, "noah_brown_6181", **ADDRESS).startswith("Error")
     assert store.digest() != INITIAL
     store.reset()
     assert store.digest() == INITIAL
@@ -79,10 +78,8 @@ def test_stores_share_one_base_and_never_see_each_others_writes() -> None:
     rng = random.Random(5)
     orders, users = list(one.overlay.base.tables["orders"]), list(one.overlay.base.tables["users"])
     for _ in range(300):
-        one.call(
-            "cancel_pending_order", {"order_id": rng.choice(orders), "reason": "no longer needed"}
-        )
-        one.call("modify_user_address", {"user_id": rng.choice(users), **ADDRESS})
+        ask(one, CANCEL, rng.choice(orders), REASON)
+        ask(one, USER_MOVE, rng.choice(users), **ADDRESS)
     assert one.digest() != INITIAL
     assert two.digest() == INITIAL
     assert tau1_hash(one.overlay.base.tables) == INITIAL
@@ -111,10 +108,8 @@ def test_incremental_digest_equals_the_hash_of_the_whole(tables: Any) -> None:
 
 def test_incremental_digest_after_writes_equals_the_hash_of_the_whole() -> None:
     store = tiny()
-    store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
-    store.call(
-        "modify_user_address", {"user_id": "bob_lee_2", **ADDRESS, "zip": ["x", 5, 5.0, None, True]}
-    )
+    ask(store, CANCEL, "#W3", REASON)
+    ask(store, USER_MOVE, "bob_lee_2", **{**ADDRESS, "zip": ["x", 5, 5.0, None, True]})
     tables = {
         name: {key: store.overlay.record(name, key) for key in table}
         for name, table in store.overlay.base.tables.items()
@@ -125,50 +120,26 @@ def test_incremental_digest_after_writes_equals_the_hash_of_the_whole() -> None:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def test_finding_users_folds_names_and_compares_the_zip_exactly() -> None:
-    store = tiny()
-    assert store.call("find_user_id_by_email", {"email": "ANN@Example.com"}) == "ann_lee_1"
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": "04200"}
-        )
-        == "bob_lee_2"
-    )
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "bob", "last_name": "LEE", "zip": 4200}
-        )
-        == "Error: user not found"
-    )
-    assert (
-        store.call("find_user_id_by_name_zip", {"first_name": "zed", "last_name": None, "zip": 1})
-        == "Error: user not found"
-    )
-    assert (
-        store.call("find_user_id_by_name_zip", {"first_name": "bob", "last_name": None, "zip": 1})
-        == "Error: 'NoneType' object has no attribute 'lower'"
-    )
-    assert (
-        store.call("find_user_id_by_email", {"email": 7})
-        == "Error: 'int' object has no attribute 'lower'"
-    )
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ((BY_EMAIL, "ANN@Example.com"), "ann_lee_1"),
+        ((BY_NAME, "bob", "LEE", "04200"), "bob_lee_2"),
+        ((BY_NAME, "bob", "LEE", 4200), "Error: user not found"),
+        ((BY_NAME, "zed", None, 1), "Error: user not found"),
+        ((BY_NAME, "bob", None, 1), "Error: 'NoneType' object has no attribute 'lower'"),
+        ((BY_EMAIL, 7), "Error: 'int' object has no attribute 'lower'"),
+    ],
+)
+def test_finding_users_folds_names_and_compares_the_zip_exactly(asked: Any, answer: str) -> None:
+    assert ask(tiny(), *asked) == answer
 
 
 def test_a_changed_zip_is_what_the_search_compares() -> None:
     store = tiny()
-    store.call("modify_user_address", {"user_id": "ann_lee_1", **ADDRESS})
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "05000"}
-        )
-        == "ann_lee_1"
-    )
-    assert (
-        store.call(
-            "find_user_id_by_name_zip", {"first_name": "Ann", "last_name": "Lee", "zip": "04100"}
-        )
-        == "Error: user not found"
-    )
+    ask(store, USER_MOVE, "ann_lee_1", **ADDRESS)
+    assert ask(store, BY_NAME, "Ann", "Lee", "05000") == "ann_lee_1"
+    assert ask(store, BY_NAME, "Ann", "Lee", "04100") == "Error: user not found"
 
 
 def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() -> None:
@@ -183,103 +154,82 @@ def test_product_types_are_sorted_and_thinking_and_transfer_answer_anything() ->
 
 def test_cancelling_refunds_each_row_and_credits_the_gift_card() -> None:
     store = tiny()
-    assert (
-        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "lost"})
-        == "Error: invalid reason"
-    )
-    text = store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
-    order = json.loads(text)
+    assert ask(store, CANCEL, "#W3", "lost") == "Error: invalid reason"
+    order = read(store, CANCEL, "#W3", REASON)
     assert list(order)[-1] == "cancel_reason"
     assert (order["status"], order["payment_history"][1]) == (
         "cancelled",
         {"transaction_type": "refund", "amount": 5.0, "payment_method_id": "gift_card_1"},
     )
     assert balance(store) == 55.0
-    assert (
-        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
-        == "Error: non-pending order cannot be cancelled"
-    )
+    assert ask(store, CANCEL, "#W3", REASON) == "Error: non-pending order cannot be cancelled"
 
 
 def test_cancelling_after_a_change_of_payment_makes_money_as_the_benchmark_does() -> None:
     store = tiny()
-    store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "paypal_1"})
+    ask(store, PAYMENT, "#W3", "paypal_1")
     assert balance(store) == 55.0
-    store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
+    ask(store, CANCEL, "#W3", REASON)
     assert balance(store) == 65.0  # row 0 and the refund row are both refunded
-    assert len(order_after(store, "#W3")["payment_history"]) == 6
+    assert len(read(store, "get_order_details", "#W3")["payment_history"]) == 6
 
 
 def test_items_change_pair_by_pair_and_the_first_that_carries_the_id_is_meant() -> None:
     store = tiny()
-    call = swap("#W1", ["I1", "I2"], ["I2", "I3"])
-    order = json.loads(store.call("modify_pending_order_items", call))
+    change = (MODIFY, "#W1", ["I1", "I2"], ["I2", "I3"], "paypal_1")
+    order = read(store, *change)
     assert [item["item_id"] for item in order["items"]] == ["I3", "I2"]
     assert order["status"] == "pending (item modified)"
     row = order["payment_history"][1]
     assert row["transaction_type"] == "payment"
     assert row["amount"] == 0 + (20.2 - 10.1) + (40.4 - 20.2)
-    assert (
-        store.call("modify_pending_order_items", call)
-        == "Error: non-pending order cannot be modified"
-    )
+    assert ask(store, *change) == "Error: non-pending order cannot be modified"
 
 
 def test_the_stored_amount_of_a_change_keeps_its_float_noise() -> None:
     store = tiny()
-    call = swap("#W1", ["I2"], ["I1"], "gift_card_1")
-    row = json.loads(store.call("modify_pending_order_items", call))["payment_history"][1]
+    row = read(store, MODIFY, "#W1", ["I2"], ["I1"], "gift_card_1")["payment_history"][1]
     assert (row["transaction_type"], row["amount"]) == ("refund", abs(10.1 - 20.2))
     assert balance(store) == 60.1
 
 
 def test_checks_of_a_change_of_items_come_in_their_order() -> None:
     store = tiny()
-
-    def change(order_id: Any, old: Any, new: Any, method: Any) -> str:
-        call = swap(order_id, old, new, method)
-        return store.call("modify_pending_order_items", call)
-
-    assert change("#W0", ["I9"], [], "x") == "Error: order not found"
-    assert change("#W2", ["I9"], [], "x") == "Error: non-pending order cannot be modified"
-    assert change("#W1", ["I1", "I1"], [], "x") == "Error: I1 not found"
-    assert (
-        change("#W1", ["I1"], [], "x") == "Error: the number of items to be exchanged should match"
-    )
-    assert change("#W1", ["I1"], ["I7"], "x") == "Error: new item I7 not found or available"
-    assert change("#W1", ["I1"], ["I5"], "x") == "Error: new item I5 not found or available"
-    assert change("#W1", ["I1"], ["I4"], "x") == "Error: payment method not found"
-    assert (
-        change("#W1", ["I1"], ["I4"], "gift_card_1")
-        == "Error: insufficient gift card balance to pay for the new item"
-    )
-    assert change("#W1", "I1", ["I2", "I3"], "paypal_1") == "Error: I not found"
-    assert change("#W1", [1], ["I2"], "paypal_1") == "Error: 1 not found"
-    assert (
-        change("#W1", {"I1": 1}, ["I2"], "paypal_1")
-        == "Error: 'dict' object has no attribute 'count'"
-    )
-    assert change("#W1", None, ["I2"], "paypal_1") == "Error: 'NoneType' object is not iterable"
-    assert change("#W1", ["I1"], [["I2"]], "paypal_1").startswith("Error: ")
-    assert change("#W1", ["I1"], 5, "paypal_1") == "Error: object of type 'int' has no len()"
-    assert change(["#W1"], ["I1"], ["I2"], "paypal_1") == TAU1_UNHASHABLE
+    for order_id, old, new, method, told in (
+        ("#W0", ["I9"], [], "x", "order not found"),
+        ("#W2", ["I9"], [], "x", "non-pending order cannot be modified"),
+        ("#W1", ["I1", "I1"], [], "x", "I1 not found"),
+        ("#W1", ["I1"], [], "x", "the number of items to be exchanged should match"),
+        ("#W1", ["I1"], ["I7"], "x", "new item I7 not found or available"),
+        ("#W1", ["I1"], ["I5"], "x", "new item I5 not found or available"),
+        ("#W1", ["I1"], ["I4"], "x", "payment method not found"),
+        ("#W1", ["I1"], ["I4"], "gift_card_1", POOR),
+        ("#W1", "I1", ["I2", "I3"], "paypal_1", "I not found"),
+        ("#W1", [1], ["I2"], "paypal_1", "1 not found"),
+        ("#W1", {"I1": 1}, ["I2"], "paypal_1", "'dict' object has no attribute 'count'"),
+        ("#W1", None, ["I2"], "paypal_1", "'NoneType' object is not iterable"),
+        ("#W1", ["I1"], 5, "paypal_1", "object of type 'int' has no len()"),
+        (["#W1"], ["I1"], ["I2"], "paypal_1", UNHASHABLE),
+    ):
+        assert ask(store, MODIFY, order_id, old, new, method) == f"Error: {told}"
+    assert ask(store, MODIFY, "#W1", ["I1"], [["I2"]], "paypal_1").startswith("Error: ")
     assert store.digest() == tiny().digest()
 
 
-TAU1_UNHASHABLE = ""
+POOR = "insufficient gift card balance to pay for the new item"
+UNHASHABLE = ""
 try:
     {}[[]]  # type: ignore[index]  # the running Python's own words
 except TypeError as _error:
-    TAU1_UNHASHABLE = f"Error: {_error}"
+    UNHASHABLE = str(_error)
 
 
 @pytest.mark.parametrize("nothing", [[], "", {}])
 def test_empty_ids_of_any_kind_change_the_status_and_store_a_whole_zero(nothing: Any) -> None:
     store = tiny()
-    call = swap("#W1", nothing, nothing)
-    text = store.call("modify_pending_order_items", call)
+    text = ask(store, MODIFY, "#W1", nothing, nothing, "paypal_1")
     assert '{"transaction_type": "refund", "amount": 0, "payment_method_id": "paypal_1"}' in text
-    text = store.call("exchange_delivered_order_items", {**call, "order_id": "#W2"})
+    text = ask(store, EXCHANGE, "#W2", nothing, nothing, "paypal_1")
     assert (
         '"exchange_items": [], "exchange_new_items": [], "exchange_payment_method_id": "paypal_1",'
         ' "exchange_price_difference": 0}' in text
@@ -288,8 +238,7 @@ def test_empty_ids_of_any_kind_change_the_status_and_store_a_whole_zero(nothing:
 
 def test_an_exchange_sorts_its_lists_rounds_the_price_and_moves_no_money() -> None:
     store = tiny()
-    call = swap("#W2", ["I7", "I1", "I1"], ["I8", "I3", "I1"], "gift_card_1")
-    order = json.loads(store.call("exchange_delivered_order_items", call))
+    order = read(store, EXCHANGE, "#W2", ["I7", "I1", "I1"], ["I8", "I3", "I1"], "gift_card_1")
     assert list(order)[-4:] == [
         "exchange_items",
         "exchange_new_items",
@@ -306,21 +255,14 @@ def test_an_exchange_sorts_its_lists_rounds_the_price_and_moves_no_money() -> No
 
 def test_a_return_checks_the_method_before_the_items() -> None:
     store = tiny()
-
-    def back(ids: Any, method: Any, order_id: str = "#W2") -> str:
-        return store.call(
-            "return_delivered_order_items",
-            {"order_id": order_id, "item_ids": ids, "payment_method_id": method},
-        )
-
-    assert back(["I1"], "paypal_1", "#W1") == "Error: non-delivered order cannot be returned"
-    assert back(["I9"], "paypal_9") == "Error: payment method not found"
-    assert (
-        back(["I9"], "credit_card_1")
-        == "Error: payment method should be either the original payment method or a gift card"
-    )
-    assert back(["I1", "I1", "I1"], "gift_card_1") == "Error: some item not found"
-    order = json.loads(back(["I7", "I1"], "gift_card_1"))
+    for order_id, items, method, told in (
+        ("#W1", ["I1"], "paypal_1", "non-delivered order cannot be returned"),
+        ("#W2", ["I9"], "paypal_9", "payment method not found"),
+        ("#W2", ["I9"], "credit_card_1", ELSEWHERE),
+        ("#W2", ["I1", "I1", "I1"], "gift_card_1", "some item not found"),
+    ):
+        assert ask(store, RETURN, order_id, items, method) == f"Error: {told}"
+    order = read(store, RETURN, "#W2", ["I7", "I1"], "gift_card_1")
     assert (order["status"], order["return_items"], order["return_payment_method_id"]) == (
         "return requested",
         ["I1", "I7"],
@@ -328,24 +270,16 @@ def test_a_return_checks_the_method_before_the_items() -> None:
     )
 
 
+ELSEWHERE = "payment method should be either the original payment method or a gift card"
+SAME = "the new payment method should be different from the current one"
+
+
 def test_changing_the_payment_pays_anew_and_refunds_the_old_method() -> None:
     store = tiny()
-
-    def pay(order_id: str, method: Any) -> str:
-        return store.call(
-            "modify_pending_order_payment", {"order_id": order_id, "payment_method_id": method}
-        )
-
-    assert (
-        pay("#W1", "paypal_1")
-        == "Error: the new payment method should be different from the current one"
-    )
-    assert pay("#W1", "paypal_9") == "Error: payment method not found"
-    assert (
-        pay("#W3", "gift_card_1")
-        == "Error: the new payment method should be different from the current one"
-    )
-    order = json.loads(pay("#W1", "gift_card_1"))
+    assert ask(store, PAYMENT, "#W1", "paypal_1") == f"Error: {SAME}"
+    assert ask(store, PAYMENT, "#W1", "paypal_9") == "Error: payment method not found"
+    assert ask(store, PAYMENT, "#W3", "gift_card_1") == f"Error: {SAME}"
+    order = read(store, PAYMENT, "#W1", "gift_card_1")
     assert [
         (row["transaction_type"], row["payment_method_id"]) for row in order["payment_history"]
     ] == [
@@ -355,51 +289,58 @@ def test_changing_the_payment_pays_anew_and_refunds_the_old_method() -> None:
     ]
     assert (order["status"], balance(store)) == ("pending", 19.7)
     assert (
-        pay("#W1", "credit_card_1")
+        ask(store, PAYMENT, "#W1", "credit_card_1")
         == "Error: there should be exactly one payment for a pending order"
     )
 
 
 def test_a_new_address_has_the_benchmarks_key_order_and_keeps_what_it_is_given() -> None:
     store = tiny()
-    order = json.loads(store.call("modify_pending_order_address", {"order_id": "#W1", **ADDRESS}))
-    assert list(order["address"]) == ["address1", "address2", "city", "state", "country", "zip"]
+    assert list(read(store, MOVE, "#W1", **ADDRESS)["address"]) == list(ADDRESS)
     given_list: list[Any] = ["a"]
-    store.call("modify_user_address", {"user_id": "bob_lee_2", **ADDRESS, "city": given_list})
+    ask(store, USER_MOVE, "bob_lee_2", **{**ADDRESS, "city": given_list})
     before = store.digest()
     given_list.append("b")
     assert store.digest() == before
-    assert '"city": ["a"]' in store.call("get_user_details", {"user_id": "bob_lee_2"})
+    assert '"city": ["a"]' in ask(store, "get_user_details", "bob_lee_2")
 
 
 # -- the call protocol ---------------------------------------------------------------------------
 
 
-def test_wrong_arguments_are_answered_in_the_words_of_python() -> None:
-    store = tiny()
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        (CANCEL, {"order_id": "#W1"}, "missing 1 required positional argument: 'reason'"),
+        (
+            USER_MOVE,
+            {"city": "x", "zip": "y"},
+            "missing 5 required positional arguments: 'user_id', 'address1', 'address2', 'state',"
+            " and 'country'",
+        ),
+        (
+            BY_NAME,
+            {"zip": 1},
+            "missing 2 required positional arguments: 'first_name' and 'last_name'",
+        ),
+        ("think", {"x": 1}, "got an unexpected keyword argument 'x'"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_the_words_of_python(
+    name: str, arguments: dict[str, Any], told: str
+) -> None:
+    tool = "".join(map(str.capitalize, name.split("_")))
+    assert tiny().call(name, arguments) == f"Error: {tool}.invoke() {told}"
+
+
+def test_an_unknown_tool_is_named_and_data_that_are_given_twice() -> None:
     assert (
-        store.call("cancel_pending_order", {"order_id": "#W1"})
-        == "Error: CancelPendingOrder.invoke() missing 1 required positional argument: 'reason'"
+        tiny()
+        .call("think", {"thought": 1, "data": 2})
+        .endswith("Think.invoke() got multiple values for keyword argument 'data'")
     )
-    assert (
-        store.call("modify_user_address", {"city": "x", "zip": "y"})
-        == "Error: ModifyUserAddress.invoke() missing 5 required positional arguments: 'user_id',"
-        " 'address1', 'address2', 'state', and 'country'"
-    )
-    assert (
-        store.call("find_user_id_by_name_zip", {"zip": 1})
-        == "Error: FindUserIdByNameZip.invoke() missing 2 required positional arguments:"
-        " 'first_name' and 'last_name'"
-    )
-    assert (
-        store.call("think", {"x": 1})
-        == "Error: Think.invoke() got an unexpected keyword argument 'x'"
-    )
-    assert store.call("think", {"thought": 1, "data": 2}).endswith(
-        "Think.invoke() got multiple values for keyword argument 'data'"
-    )
-    assert store.call("Think", {"thought": 1}) == "Unknown action Think"
-    assert store.call("", {}) == "Unknown action "
+    assert tiny().call("Think", {"thought": 1}) == "Unknown action Think"
+    assert tiny().call("", {}) == "Unknown action "
 
 
 def test_binding_agrees_with_pythons_own_on_a_function_of_the_same_name() -> None:
@@ -647,46 +588,27 @@ def test_what_is_no_text_is_answered_as_an_error(value: Any) -> None:
 
 def test_fixed_rules_validate_first_and_refuse_what_changes_nothing() -> None:
     store = tiny("fixed")
-    assert store.call("think", {}) == "Error: invalid_arguments: think needs thought"
-    assert (
-        store.call("think", {"thought": 5})
-        == "Error: invalid_arguments: thought is a string, got int"
-    )
-    assert (
-        store.call("think", None)
-        == "Error: invalid_arguments: arguments are an object, got NoneType"
-    )
     nothing = swap("#W1", [], [])
-    assert (
-        store.call("modify_pending_order_items", {**nothing, "item_ids": "I1"})
-        == "Error: invalid_arguments: item_ids is a list of strings"
-    )
-    assert store.call("modify_pending_order_items", nothing) == "Error: no item given"
-    same = swap("#W1", ["I1"], ["I1"])
-    assert (
-        store.call("modify_pending_order_items", same) == "Error: the new item I1 is the old item"
-    )
+    for name, arguments, told in (
+        ("think", {}, "invalid_arguments: think needs thought"),
+        ("think", {"thought": 5}, "invalid_arguments: thought is a string, got int"),
+        ("think", None, "invalid_arguments: arguments are an object, got NoneType"),
+        (MODIFY, {**nothing, "item_ids": "I1"}, "invalid_arguments: item_ids is a list of strings"),
+        (MODIFY, nothing, "no item given"),
+        (MODIFY, swap("#W1", ["I1"], ["I1"]), "the new item I1 is the old item"),
+    ):
+        assert store.call(name, arguments) == f"Error: {told}"
     assert store.digest() == tiny("fixed").digest()
 
 
 def test_fixed_rules_round_amounts_keep_pairs_and_refund_the_net() -> None:
     store = tiny("fixed")
-    assert (
-        json.loads(store.call("modify_pending_order_items", swap("#W1", ["I2"], ["I3"])))[
-            "payment_history"
-        ][1]["amount"]
-        == 20.2
-    )
-    pairs = swap("#W2", ["I7", "I1"], ["I8", "I3"])
-    assert json.loads(store.call("exchange_delivered_order_items", pairs))["exchange_pairs"] == [
-        ["I1", "I3"],
-        ["I7", "I8"],
-    ]
-    store.call("modify_pending_order_payment", {"order_id": "#W3", "payment_method_id": "paypal_1"})
-    order = json.loads(
-        store.call("cancel_pending_order", {"order_id": "#W3", "reason": "no longer needed"})
-    )
-    assert order["payment_history"][3:] == [
+    order = read(store, MODIFY, "#W1", ["I2"], ["I3"], "paypal_1")
+    assert order["payment_history"][1]["amount"] == 20.2
+    order = read(store, EXCHANGE, "#W2", ["I7", "I1"], ["I8", "I3"], "paypal_1")
+    assert order["exchange_pairs"] == [["I1", "I3"], ["I7", "I8"]]
+    ask(store, PAYMENT, "#W3", "paypal_1")
+    assert read(store, CANCEL, "#W3", REASON)["payment_history"][3:] == [
         {"transaction_type": "refund", "amount": 5.0, "payment_method_id": "paypal_1"}
     ]
     assert balance(store) == 55.0

@@ -19,39 +19,36 @@ from gem_ma.scenarios.service_desk.retail.store.tau2_tools import TAU2
 from gem_ma.scenarios.service_desk.retail.store.tools import TAU1
 
 from gem_ma.kernel.errors import DataError
-from tests.retail_data import TAU, needs_tau, swap, tiny_tables
+from tests.retail_data import (
+    ADDRESS,
+    CANCEL,
+    EXCHANGE,
+    MODIFY,
+    MOVE,
+    PAYMENT,
+    RETURN,
+    TAU,
+    USER_MOVE,
+    ask,
+    balance,
+    needs_tau,
+    read,
+    swap,
+    tiny_tables,
+)
 from tests.tau2_slow import SlowDesk
-
-ADDRESS = {
-    "address1": "9 Quay",
-    "address2": "",
-    "city": "Oak",
-    "state": "VT",
-    "country": "USA",
-    "zip": "05701",
-}
 
 
 def tiny2() -> RetailStore:
     return RetailStore(Base(as_tau2(tiny_tables())), "tau2")
 
 
-def order(store: RetailStore, order_id: str) -> dict[str, Any]:
-    return json.loads(store.call("get_order_details", {"order_id": order_id}))
-
-
-def balance(store: RetailStore) -> float:
-    return json.loads(store.call("get_user_details", {"user_id": "ann_lee_1"}))["payment_methods"][
-        "gift_card_1"
-    ]["balance"]
-
-
-EXCHANGE = "exchange_delivered_order_items"
-MODIFY = "modify_pending_order_items"
-PAYMENT = "modify_pending_order_payment"
-RETURN = "return_delivered_order_items"
-CANCEL = "cancel_pending_order"
-MOVE = "modify_pending_order_address"
+def theirs() -> dict[str, Any]:
+    """The tables of tau-bench's data."""
+    return {
+        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
+        for name in ("users", "orders", "products")
+    }
 
 
 def call(name: str, *values: Any) -> tuple[str, dict[str, Any]]:
@@ -65,11 +62,7 @@ def call(name: str, *values: Any) -> tuple[str, dict[str, Any]]:
 @pytest.mark.long
 @needs_tau
 def test_tau_benchs_data_in_typed_form_have_tau2s_hash() -> None:
-    tables = {
-        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
-        for name in ("users", "orders", "products")
-    }
-    typed = as_tau2(tables)
+    typed = as_tau2(theirs())
     assert tau2_hash(typed) == "b25c9cb211f5efcaee5dd646054a73c4a9f43f4f5acc32c10713cd9f9ac20e9c"
     assert RetailStore.load(TAU, "tau2").digest() == tau2_hash(typed)
     assert as_tau2(typed) == typed
@@ -77,7 +70,7 @@ def test_tau_benchs_data_in_typed_form_have_tau2s_hash() -> None:
 
 def test_a_typed_record_has_all_its_fields_in_their_order_and_money_as_floats() -> None:
     store = tiny2()
-    assert list(order(store, "#W1")) == [
+    assert list(read(store, "get_order_details", "#W1")) == [
         "order_id",
         "user_id",
         "address",
@@ -93,7 +86,7 @@ def test_a_typed_record_has_all_its_fields_in_their_order_and_money_as_floats() 
         "return_items",
         "return_payment_method_id",
     ]
-    text = store.call("get_user_details", {"user_id": "ann_lee_1"})
+    text = ask(store, "get_user_details", "ann_lee_1")
     assert text.startswith(
         '{"user_id": "ann_lee_1", "name": {"first_name": "Ann", "last_name": "Lee"}, "address":'
         ' {"address1": "1 Mill", "address2": "",'
@@ -172,9 +165,9 @@ def test_the_digest_after_writes_is_the_hash_of_the_whole_database_written_anew(
     store = tiny2()
     start = store.digest()
     for name, arguments in (
-        (CANCEL, {"order_id": "#W3", "reason": "no longer needed"}),
-        ("modify_user_address", {"user_id": "bob_lee_2", **ADDRESS}),
-        (RETURN, {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"}),
+        call(CANCEL, "#W3", "no longer needed"),
+        (USER_MOVE, {"user_id": "bob_lee_2", **ADDRESS}),
+        call(RETURN, "#W2", ["I7"], "paypal_1"),
     ):
         assert not store.call(name, arguments).startswith("Error: ")
         data = store.overlay
@@ -195,15 +188,15 @@ def test_there_is_no_think_and_items_can_be_looked_up() -> None:
     assert set(TAU2) == (set(TAU1) - {"think"}) | {"get_item_details"}
     assert store.call("think", {"thought": "x"}) == "Error: Tool 'think' not found."
     assert (
-        store.call("get_item_details", {"item_id": "I8"})
+        ask(store, "get_item_details", "I8")
         == '{"item_id": "I8", "options": {"colour": "amber"}, "available": true, "price": 6.0}'
     )
-    assert store.call("get_item_details", {"item_id": "P1"}) == "Error: Item not found"
+    assert ask(store, "get_item_details", "P1") == "Error: Item not found"
 
 
 def test_a_transfer_does_not_end_the_talk() -> None:
     store = tiny2()
-    assert store.call("transfer_to_human_agents", {"summary": "x"}) == "Transfer successful"
+    assert ask(store, "transfer_to_human_agents", "x") == "Transfer successful"
     assert not any(store.terminates(name) for name in TAU2)
 
 
@@ -283,7 +276,7 @@ def test_schemas_leave_the_reason_free_and_name_the_functions_arguments() -> Non
             "Payment method should be the original payment method",
         ),
         (call(RETURN, "#W2", ["I9"], "paypal_1"), "Some item not found"),
-        (("modify_user_address", {"user_id": "zed", **ADDRESS}), "User not found"),
+        ((USER_MOVE, {"user_id": "zed", **ADDRESS}), "User not found"),
         ((MOVE, {"order_id": "#W2", **ADDRESS}), "Non-pending order cannot be modified"),
         (("cancel_order", {}), "Tool 'cancel_order' not found."),
         (
@@ -310,20 +303,18 @@ def test_each_refusal_has_its_text_and_changes_nothing(
 
 def test_of_several_faults_the_first_check_speaks() -> None:
     store = tiny2()
-    everything_wrong = swap("#W1", ["I9", "I9"], ["I1"], "x")
-    assert store.call(MODIFY, everything_wrong) == "Error: I9 not found"
-    assert store.call(MODIFY, swap("#W1", ["I1"], ["I1"], "x")).endswith(
-        "different from the old item id"
-    )
-    assert store.call(CANCEL, {"order_id": "#W2", "reason": "lost"}).endswith("cannot be cancelled")
-    assert store.call(
-        RETURN, {"order_id": "#W2", "item_ids": ["I9"], "payment_method_id": "x"}
-    ).endswith("method not found")
+    for asked, text in (
+        ((MODIFY, "#W1", ["I9", "I9"], ["I1"], "x"), "Error: I9 not found"),
+        ((MODIFY, "#W1", ["I1"], ["I1"], "x"), "different from the old item id"),
+        ((CANCEL, "#W2", "lost"), "cannot be cancelled"),
+        ((RETURN, "#W2", ["I9"], "x"), "method not found"),
+    ):
+        assert ask(store, *asked).endswith(text)
 
 
 def test_several_changed_items_all_get_the_last_ones_price_and_options() -> None:
     store = tiny2()
-    found = json.loads(store.call(MODIFY, swap("#W1", ["I1", "I2"], ["I3", "I1"])))
+    found = read(store, MODIFY, "#W1", ["I1", "I2"], ["I3", "I1"], "paypal_1")
     assert [
         (item["item_id"], item["price"], item["options"]["colour"]) for item in found["items"]
     ] == [("I3", 10.1, "red"), ("I1", 10.1, "red")]
@@ -333,7 +324,7 @@ def test_several_changed_items_all_get_the_last_ones_price_and_options() -> None
         "payment_method_id": "paypal_1",
     }
     other = tiny2()
-    found = json.loads(other.call(MODIFY, swap("#W1", ["I2", "I1"], ["I1", "I3"])))
+    found = read(other, MODIFY, "#W1", ["I2", "I1"], ["I1", "I3"], "paypal_1")
     assert [(item["item_id"], item["price"]) for item in found["items"]] == [
         ("I3", 40.4),
         ("I1", 40.4),
@@ -345,23 +336,23 @@ def test_address_changes_work_after_a_change_of_items_and_payment_changes_meet_t
     None
 ):
     store = tiny2()
-    assert order(store, "#W1")["status"] == "pending"
-    store.call(MODIFY, swap("#W1", ["I1"], ["I3"]))
-    assert order(store, "#W1")["status"] == "pending (item modified)"
-    found = json.loads(store.call(MOVE, {"order_id": "#W1", **ADDRESS}))
+    assert read(store, "get_order_details", "#W1")["status"] == "pending"
+    ask(store, MODIFY, "#W1", ["I1"], ["I3"], "paypal_1")
+    assert read(store, "get_order_details", "#W1")["status"] == "pending (item modified)"
+    found = read(store, MOVE, "#W1", **ADDRESS)
     assert list(found["address"]) == ["address1", "address2", "city", "country", "state", "zip"]
     assert found["address"]["city"] == "Oak"
-    refused = store.call(PAYMENT, {"order_id": "#W1", "payment_method_id": "credit_card_1"})
+    refused = ask(store, PAYMENT, "#W1", "credit_card_1")
     assert refused == "Error: There should be exactly one payment for a pending order"
     assert (
-        store.call(CANCEL, {"order_id": "#W1", "reason": "no longer needed"})
+        ask(store, CANCEL, "#W1", "no longer needed")
         == "Error: Non-pending order cannot be cancelled"
     )
 
 
 def test_payments_move_between_methods_by_their_type() -> None:
     store = tiny2()
-    found = json.loads(store.call(PAYMENT, {"order_id": "#W1", "payment_method_id": "gift_card_1"}))
+    found = read(store, PAYMENT, "#W1", "gift_card_1")
     assert [
         (row["transaction_type"], row["amount"], row["payment_method_id"])
         for row in found["payment_history"]
@@ -371,21 +362,19 @@ def test_payments_move_between_methods_by_their_type() -> None:
         ("refund", 30.3, "paypal_1"),
     ]
     assert balance(store) == 19.7
-    assert store.call(PAYMENT, {"order_id": "#W3", "payment_method_id": "gift_card_1"}).endswith(
-        "from the current one"
-    )
-    store.call(PAYMENT, {"order_id": "#W3", "payment_method_id": "paypal_1"})
+    assert ask(store, PAYMENT, "#W3", "gift_card_1").endswith("from the current one")
+    ask(store, PAYMENT, "#W3", "paypal_1")
     assert balance(store) == 24.7
 
 
 def test_a_cancelled_order_refunds_every_row_and_an_exchange_moves_no_money() -> None:
     store = tiny2()
-    store.call(PAYMENT, {"order_id": "#W3", "payment_method_id": "paypal_1"})
-    found = json.loads(store.call(CANCEL, {"order_id": "#W3", "reason": "no longer needed"}))
+    ask(store, PAYMENT, "#W3", "paypal_1")
+    found = read(store, CANCEL, "#W3", "no longer needed")
     assert (found["status"], found["cancel_reason"]) == ("cancelled", "no longer needed")
     # what was paid and what was refunded are both refunded, as there
     assert len(found["payment_history"]) == 6 and balance(store) == 65.0
-    found = json.loads(store.call(EXCHANGE, swap("#W2", ["I7", "I1"], ["I8", "I3"], "gift_card_1")))
+    found = read(store, EXCHANGE, "#W2", ["I7", "I1"], ["I8", "I3"], "gift_card_1")
     assert found["exchange_items"] == ["I1", "I7"] and found["exchange_new_items"] == ["I3", "I8"]
     assert found["exchange_price_difference"] == 31.3 and found["status"] == "exchange requested"
     assert balance(store) == 65.0 and len(found["payment_history"]) == 1
@@ -397,18 +386,11 @@ def test_a_gift_card_is_known_by_its_type_and_not_by_its_id() -> None:
     methods["gift_card_1"]["balance"] = 1
     methods["gift_card_fake"] = {"source": "paypal", "id": "gift_card_fake"}
     store = RetailStore(Base(as_tau2(tables)), "tau2")
-    refused = store.call(PAYMENT, {"order_id": "#W1", "payment_method_id": "gift_card_1"})
+    refused = ask(store, PAYMENT, "#W1", "gift_card_1")
     assert refused == "Error: Insufficient gift card balance to pay for the order"
-    refused = store.call(
-        RETURN, {"order_id": "#W2", "item_ids": ["I1"], "payment_method_id": "gift_card_fake"}
-    )
+    refused = ask(store, RETURN, "#W2", ["I1"], "gift_card_fake")
     assert refused == "Error: Payment method should be the original payment method"
-    found = json.loads(
-        store.call(
-            RETURN,
-            {"order_id": "#W2", "item_ids": ["I7", "I1"], "payment_method_id": "gift_card_1"},
-        )
-    )
+    found = read(store, RETURN, "#W2", ["I7", "I1"], "gift_card_1")
     assert (found["status"], found["return_items"], found["return_payment_method_id"]) == (
         "return requested",
         ["I1", "I7"],
@@ -450,7 +432,7 @@ def test_the_type_check_of_an_address_speaks_like_the_typed_record() -> None:
             line for line in str(error.value).splitlines() if "For further information" not in line
         ]
         for name, key in (
-            ("modify_user_address", {"user_id": "ann_lee_1"}),
+            (USER_MOVE, {"user_id": "ann_lee_1"}),
             (MOVE, {"order_id": "#W1"}),
         ):
             assert store.call(name, {**key, **ADDRESS, **wrong}) == "Error: " + "\n".join(lines)
@@ -490,20 +472,14 @@ def guesses(rng: random.Random, tables: dict[str, Any]) -> tuple[str, dict[str, 
     order_id = found["order_id"] if rng.random() < 0.95 else "#W0"
     return rng.choice(
         (
-            (
-                CANCEL,
-                {
-                    "order_id": order_id,
-                    "reason": rng.choice(("no longer needed", "ordered by mistake", "bored")),
-                },
-            ),
-            (MODIFY, swap(order_id, old, new, method)),
-            (MODIFY, swap(order_id, old, new, method)),
-            (EXCHANGE, swap(order_id, old, new, method)),
-            (RETURN, {"order_id": order_id, "item_ids": old, "payment_method_id": method}),
-            (PAYMENT, {"order_id": order_id, "payment_method_id": method}),
+            call(CANCEL, order_id, rng.choice(("no longer needed", "ordered by mistake", "bored"))),
+            call(MODIFY, order_id, old, new, method),
+            call(MODIFY, order_id, old, new, method),
+            call(EXCHANGE, order_id, old, new, method),
+            call(RETURN, order_id, old, method),
+            call(PAYMENT, order_id, method),
             (MOVE, {"order_id": order_id, **where}),
-            ("modify_user_address", {"user_id": user_id, **where}),
+            (USER_MOVE, {"user_id": user_id, **where}),
             ("get_order_details", {"order_id": order_id}),
             ("get_user_details", {"user_id": user_id}),
             ("get_product_details", {"product_id": rng.choice([*tables["products"], "0"])}),
@@ -538,23 +514,14 @@ def test_random_calls_on_a_generated_shop_agree_with_the_slow_desk(seed: int) ->
 @pytest.mark.long
 @needs_tau
 def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
-    tables = {
-        name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
-        for name in ("users", "orders", "products")
-    }
-    assert beside(tables, random.Random(7), 2000, 500) > 300
+    assert beside(theirs(), random.Random(7), 2000, 500) > 300
 
 
 @pytest.mark.long
 @needs_tau
 def test_the_benchmarks_own_solutions_agree_with_the_slow_desk() -> None:
     base = RetailStore.load(TAU, "tau2").overlay.base
-    slow = SlowDesk(
-        {
-            name: json.loads((TAU / f"{name}.json").read_text("utf-8"))
-            for name in ("users", "orders", "products")
-        }
-    )
+    slow = SlowDesk(theirs())
     fast = RetailStore(base, "tau2")
     for row in json.loads((TAU / "tasks_test.json").read_text("utf-8")):
         for action in row["actions"]:
