@@ -7,7 +7,6 @@ be missing may be missing; whatever else is wrong is a DataError of one line: fi
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +17,12 @@ from typing import Any
 from gem_ma.scenarios.service_desk.desk.lazy import Lazy
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.desk.shapes import ShapeError, key_text, kind
-from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task
 from gem_ma.scenarios.service_desk.grading import tau2
 from gem_ma.scenarios.service_desk.retail.store.source import (
     commit_of,
+    digest_of,
     naming,
-    read_bytes,
     read_json,
     read_text,
 )
@@ -32,6 +31,7 @@ from gem_ma.scenarios.service_desk.retail.store.tasks import (
     flags_of,
     goal_of,
     identity_of,
+    remembered,
     wishes_of,
 )
 from gem_ma.scenarios.service_desk.retail.store.tau2 import SHAPES, typed
@@ -133,15 +133,8 @@ class Tau2Bench:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and bytes of all files that are used."""
-        sha = hashlib.sha256()
-        for name in FILES:
-            path = file_in(self.inner, name)
-            if path.is_file() or name == FILES[0]:
-                sha.update(
-                    f"{path.name}\n".encode()
-                    + hashlib.sha256(read_bytes(path, self.named)).digest()
-                )
-        return sha.hexdigest()
+        paths = [file_in(self.inner, name) for name in FILES]
+        return digest_of([paths[0], *filter(Path.is_file, paths[1:])], self.named)
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, Any]]:
@@ -216,7 +209,7 @@ def _typed(source: Tau2Bench, row: dict[str, Any]) -> Task:
         user_id=user_id,
         outputs=tuple(criteria.get("communicate_info") or ()),
         goal=goal_of(mine),
-        knowledge=_known(identity_of(world, user_id), bare.instruction),
+        knowledge=remembered(identity_of(world, user_id), bare.instruction),
         wishes=wishes_of(world, SEMANTICS, mine),
         flags=tuple(sorted((*flags_of(world, SEMANTICS, mine), *judged))),
     )
@@ -296,13 +289,3 @@ def _whose(base: Base, actions: Sequence[GoldCall], text: str) -> str:
     }
     best = max(scores, key=lambda key: scores[key], default="")
     return best if scores.get(best, 0) > 1 else ""
-
-
-def _known(slots: tuple[Slot, ...], text: str) -> tuple[Slot, ...]:
-    """The slots that the text has; where it has neither the e-mail address nor the zip code, the
-    zip code is known all the same."""
-    email = any(slot.name == "email" and slot.value in text for slot in slots)
-    forgotten = {"zip"} if email else {"email"}
-    return tuple(
-        replace(slot, known=slot.name not in forgotten or slot.value in text) for slot in slots
-    )

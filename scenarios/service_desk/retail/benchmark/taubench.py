@@ -8,11 +8,9 @@ refused with file and line.
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,15 +18,15 @@ from typing import Any
 from gem_ma.scenarios.service_desk.desk.lazy import Lazy
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.desk.shapes import ShapeError
-from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task
+from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task
 from gem_ma.scenarios.service_desk.retail.store.schemas import SCHEMAS
 from gem_ma.scenarios.service_desk.retail.store.source import (
     CHECKOUT,
     TABLES,
     commit_of,
+    digest_of,
     load_tables,
     naming,
-    read_bytes,
     read_json,
     read_text,
     tables_folder,
@@ -37,6 +35,7 @@ from gem_ma.scenarios.service_desk.retail.store.tasks import (
     flags_of,
     goal_of,
     identity_of,
+    remembered,
     wishes_of,
 )
 
@@ -135,15 +134,9 @@ class TauBench:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and bytes of all files that are used."""
-        sha = hashlib.sha256()
-        paths = [self.tables_at / f"{table}.json" for table in TABLES] + [
-            self.files[split] for split in self.splits
-        ]
-        for path in [*paths, *([self.wiki] if self.wiki else [])]:
-            sha.update(
-                f"{path.name}\n".encode() + hashlib.sha256(read_bytes(path, self.named)).digest()
-            )
-        return sha.hexdigest()
+        paths = [self.tables_at / f"{table}.json" for table in TABLES]
+        paths += [self.files[split] for split in self.splits]
+        return digest_of([*paths, *([self.wiki] if self.wiki else [])], self.named)
 
     @property
     def commit(self) -> str | None:
@@ -162,23 +155,10 @@ def _typed(base: Base, name: str, row: dict[str, Any]) -> Task:
         # `or ()`: a null is what some converted files write for no outputs.
         outputs=tuple(row.get("outputs") or ()),
         goal=goal_of(actions),
-        knowledge=_remembered(identity_of(base, row["user_id"]), row["instruction"]),
+        knowledge=remembered(identity_of(base, row["user_id"]), row["instruction"]),
         wishes=wishes_of(base, "tau1", actions),
         flags=flags_of(base, "tau1", actions),
         raw=row,
-    )
-
-
-def _remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
-    """The slots as the instruction has them: the e-mail address only if it stands there, else
-    the zip code in any case."""
-    # A checkout's instructions name a zip code or an e-mail address; who was given one does not
-    # know the other.
-    email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
-    forgotten = {"zip"} if email else {"email"}
-    return tuple(
-        replace(slot, known=slot.name not in forgotten or slot.value in instruction)
-        for slot in knowledge
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import Any, overload
+from typing import Any
 
+from gem_ma.scenarios.service_desk.desk.lazy import Lazy
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.retail.domain.products import PRODUCTS
@@ -125,35 +126,20 @@ class OwnWorld:
         return {"name": "generated shop", "folder": None, "digest": self.digest, "knobs": knobs}
 
 
-class OwnTasks(Sequence[Task]):
-    """The tasks of one split, each made when first asked for. No two have the same content: the
-    customers of a world are dealt out to its tasks, and a task whose own customers want nothing
-    of the kind, or that has none, may not repeat another one; if the world holds nothing more of
-    the kind, the task gets a spare world."""
+class OwnTasks(Lazy):
+    """The tasks of one split. No two have the same content: the customers of a world are dealt
+    out to its tasks, and a task whose own customers want nothing of the kind, or that has none,
+    may not repeat another one; if the world holds nothing more of the kind, the task gets a spare
+    world."""
 
     def __init__(self, shop: OwnWorld, split: str) -> None:
         self.shop, self.split = shop, split
-        self.first, self.size = SPLITS[split]
-        self._made: dict[int, Task] = {}
+        self.first, size = SPLITS[split]
+        super().__init__(size, lambda place: self._task(self.first + place))
         self._dealt: dict[int, Task | None] = {}
 
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | list[Task]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        # `range` checks the index and allows negative ones.
-        return self._task(self.first + range(len(self))[index])
-
     def _task(self, seed: int) -> Task:
-        if seed not in self._made:
-            self._made[seed] = self._dealt_to(seed) or self._left_to(seed)
-        return self._made[seed]
+        return self._dealt_to(seed) or self._left_to(seed)
 
     def _dealt_to(self, seed: int) -> Task | None:
         """The task of the first of its own customers who has one."""
@@ -174,7 +160,7 @@ class OwnTasks(Sequence[Task]):
             task for other in range(start, start + PER_WORLD) if (task := self._dealt_to(other))
         ]
         # Those before it may have been left over too, and then stand in no dealt list.
-        others += [self._task(other) for other in range(start, seed)]
+        others += self[start - self.first : seed - self.first]
         taken = {content(task) for task in others}
         # Its own world first, then its spares, each for this seed alone.
         for world in (seed // PER_WORLD, *range(-SPARES * seed - 1, -SPARES * (seed + 1) - 1, -1)):

@@ -8,6 +8,7 @@ field.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import stat
 import sys
 import zlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,14 @@ def read_bytes(path: Path, named: str = "") -> bytes:
     except OSError as error:
         raise DataError(f"retail data: {path} cannot be read{named} ({error.strerror})") from error
     raise DataError(f"retail data: {path} cannot be read{named} (it is not a regular file)")
+
+
+def digest_of(paths: Iterable[Path], named: str) -> str:
+    """SHA-256 over the names and bytes of files. Raises DataError."""
+    sha = hashlib.sha256()
+    for path in paths:
+        sha.update(f"{path.name}\n".encode() + hashlib.sha256(read_bytes(path, named)).digest())
+    return sha.hexdigest()
 
 
 def read_text(path: Path, named: str = "") -> str:

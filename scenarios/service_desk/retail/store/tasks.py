@@ -4,7 +4,7 @@ writes in a customer's words."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -144,6 +144,18 @@ def identity_of(base: Base, user_id: str) -> tuple[Slot, ...]:
         user["email"],
     )
     return tuple(Slot(name, value) for name, value in zip(IDENTITY, values, strict=True))
+
+
+def remembered(knowledge: tuple[Slot, ...], instruction: str) -> tuple[Slot, ...]:
+    """The slots as the instruction has them: the e-mail address only if it stands there, else
+    the zip code in any case."""
+    # Instructions name a zip code or an e-mail address; who was given one does not know the other.
+    email = any(slot.name == "email" and slot.value in instruction for slot in knowledge)
+    forgotten = {"zip"} if email else {"email"}
+    return tuple(
+        replace(slot, known=slot.name not in forgotten or slot.value in instruction)
+        for slot in knowledge
+    )
 
 
 def wishes_of(base: Base, semantics: str, actions: tuple[GoldCall, ...]) -> tuple[Wish, ...]:
