@@ -6,8 +6,7 @@ import pytest
 from gem_ma.scenarios.parties.checked import equality
 from gem_ma.scenarios.parties.commons import harvest, remaining, sustainable
 
-from gem_ma import Game, Plan, Seat, check_scenario, make
-from gem_ma.kernel.errors import ConfigError
+from gem_ma import Game, Plan, Seat, make
 from tests.plays import played_all
 
 NAMES = tuple(f"player_{number}" for number in range(5))
@@ -136,39 +135,6 @@ def test_who_matches_turns_when_somebody_took_more():
     _, (episode,) = played(of_all("commons_match", player_0="commons_share"), end="known")
     first = [t.action.parsed for t in episode.turns if t.agent == "player_1"][:2]
     assert first == ["10", "16"]
-
-
-@pytest.mark.parametrize(
-    "options, named",
-    [
-        ({"agents": 1}, "agents: a whole number from 2 to 64; got 1"),
-        ({"agents": 65}, "agents"),
-        ({"stock": 4}, "stock: a whole number from 5 to 2000; got 4"),
-        ({"collapse": 101}, "collapse"),
-        ({"growth": 1}, "growth"),
-        ({"months": 0}, "months"),
-        ({"end": "soon"}, "end: one of unknown, known; got 'soon'"),
-        ({"talk": "loud"}, "talk: one of none, signals, free; got 'loud'"),
-    ],
-)
-def test_options_are_checked(options, named):
-    with pytest.raises(ConfigError, match=rf"scenario\.{named}"):
-        make("commons", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options",
-    # where much grows again, random players see more than one month
-    [
-        {},
-        {"agents": 8, "growth": 10, "collapse": 1, "talk": "signals"},
-        {"talk": "free", "end": "known"},
-    ],
-)
-def test_the_kit_finds_nothing(options):
-    report = check_scenario(make("commons", **options))
-    assert set(report.passed) == {1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13}
 
 
 def test_a_small_stock_has_a_bound_too():

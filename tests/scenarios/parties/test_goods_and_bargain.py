@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from gem_ma import Game, Plan, Seat, check_scenario, make, play
-from gem_ma.kernel.errors import ConfigError
+from gem_ma import Game, Plan, Seat, make, play
 
 
 def returns(name, players, plays=20, **options):
@@ -118,35 +117,3 @@ def test_random_bargains(game, first, second):
     # a return spreads by less than 7: .11 of the mean of 4,000
     assert totals[0] / 4000 == pytest.approx(first, abs=0.2)
     assert totals[1] / 4000 == pytest.approx(second, abs=0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("bargain", {"game": "war"}),
-        ("bargain", {"pie": 0}),
-        ("bargain", {"swap": 1}),
-        ("public_goods", {"agents": 1}),
-        ("public_goods", {"step": 3}),
-        ("public_goods", {"factor": 4}),
-        ("public_goods", {"fines": -1}),
-        ("public_goods", {"talk": "loud"}),
-    ],
-)
-def test_options_out_of_range_are_refused(name, options):
-    (key,) = options
-    with pytest.raises(ConfigError, match=f"scenario.{key}"):
-        make(name, **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("public_goods", {"agents": 8, "rounds": 2, "fines": 3, "talk": "signals"}),
-        ("bargain", {"rounds": 3, "swap": True}),
-        ("bargain", {"game": "trust"}),
-    ],
-)
-def test_the_kit_is_content(name, options):
-    assert check_scenario(make(name, **options), seeds=range(3)).not_tested == (4,)

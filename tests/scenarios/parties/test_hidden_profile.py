@@ -11,7 +11,7 @@ import pytest
 from gem_ma.scenarios.parties.hidden_profile import FACT, HiddenProfile, chosen, favoured
 
 from gem_ma import Game, Plan, Seat, Tell, check_scenario, make
-from gem_ma.kernel.errors import ConfigError, ConformanceError
+from gem_ma.kernel.errors import ConformanceError
 from gem_ma.kernel.talk import BIDS
 from tests.plays import played_all, recorded
 
@@ -235,41 +235,6 @@ def test_measures_by_hand():
     silent = episode(play(["hm"] * 3))
     assert scenario.measures(silent)["agreement"] is None
     assert set(silent.returns().values()) == {0.0}
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"agents": 1}, "agents: a whole number from 2 to 64; got 1"),
-        ({"choices": 6}, "choices: a whole number from 2 to 5; got 6"),
-        ({"unshared": 0}, "unshared"),
-        ({"agents": 2, "unshared": 1, "lead": 2}, "lead: a whole number from 1 to 1; got 2"),
-        ({"hidden": 1.5}, "hidden: a probability from 0 to 1; got 1.5"),
-        ({"hidden": True}, "hidden"),
-        ({"rounds": 17}, "rounds"),
-        ({"talk": "loud"}, "talk: one of none, signals, free; got 'loud'"),
-        ({"order": 1}, "order: one of at once, in turn, bids; got 1"),
-        ({"marked": "no"}, "marked: true or false; got 'no'"),
-        ({"pay": "all"}, "pay: one of group, share; got 'all'"),
-    ],
-)
-def test_options_are_checked(options, said):
-    with pytest.raises(ConfigError, match=rf"scenario\.{said}"):
-        make("hidden_profile", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"agents": 8, "talk": "free", "marked": False, "order": "in turn", "hidden": 0.5},
-        {"choices": 2, "order": "bids", "pay": "share", "hidden": 0.3},
-    ],
-)
-def test_the_kit_finds_nothing(options):
-    report = check_scenario(make("hidden_profile", **options))
-    assert set(report.passed) == set(range(1, 14)), report.untested
 
 
 class Open(HiddenProfile):

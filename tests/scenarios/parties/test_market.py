@@ -9,8 +9,7 @@ import pytest
 from gem_ma.agents.parties.market import Patient, Truthful, Zero
 from gem_ma.scenarios.parties.market import best
 
-from gem_ma import Game, Plan, Seat, check_scenario, make
-from gem_ma.kernel.errors import ConfigError
+from gem_ma import Game, Plan, Seat, make
 from tests.plays import played_all
 
 
@@ -121,25 +120,3 @@ def test_patience_ends_at_the_own_value():
     patient = Patient("", None, random.Random(0))
     assert [patient.price(True, 81, done) for done in (0.0, 0.5, 1.0)] == [41, 61, 81]
     assert [patient.price(False, 20, done) for done in (0.0, 1.0)] == [60, 20]
-
-
-@pytest.mark.parametrize(
-    "options, named",
-    [
-        ({"buyers": 0}, "buyers: a whole number from 1 to 32; got 0"),
-        ({"sellers": 33}, "sellers"),
-        ({"institution": "bazaar"}, "institution: one of call, continuous; got 'bazaar'"),
-        ({"rounds": 0}, "rounds"),
-        ({"quotes": 10_001}, "quotes"),
-    ],
-)
-def test_options_are_checked(options, named):
-    with pytest.raises(ConfigError, match=rf"scenario\.{named}"):
-        make("market", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize("options", [{}, {"institution": "continuous", "quotes": 30}])
-def test_the_kit_finds_nothing_and_tests_secrecy(options):
-    report = check_scenario(make("market", **options))
-    assert len(report.passed) == 13 and 4 not in report.untested

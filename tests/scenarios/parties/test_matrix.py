@@ -9,7 +9,7 @@ from gem_ma.scenarios.parties.equilibria import certain, mixed, nash_conv, pure,
 from gem_ma.scenarios.parties.matrix import Matrix
 from gem_ma.scenarios.parties.payoffs import CROWDS, PAIRS
 
-from gem_ma import Game, Plan, Seat, check_scenario, make
+from gem_ma import Game, Plan, Seat, make
 from gem_ma.kernel.errors import ConfigError
 from tests.plays import played_all
 
@@ -243,20 +243,3 @@ def test_no_equilibrium_is_asked_of_what_is_too_large():
         pure(CROWDS["bar"](4))
     with pytest.raises(ConfigError, match="at most"):
         nash_conv(CROWDS["bar"](30), [{"go": 0.5, "stay": 0.5}] * 30)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"preset": "bar", "agents": 8},
-        {"preset": "volunteer", "agents": 3, "talk": "free", "rounds": 2},
-        {"preset": "guess_two_thirds", "agents": 5, "rounds": 3},
-        {"continuation": 0.8, "talk": "signals"},
-        {"payoff": [[[1, 2], [0, 0]], [[0, 0], [2, 1]]], "choices": [["up", "down"], ["l", "r"]]},
-    ],
-)
-def test_the_kit_is_content(options):
-    report = check_scenario(make("matrix", **options), seeds=range(3))
-    # nothing is hidden in these games
-    assert report.not_tested == (4,)

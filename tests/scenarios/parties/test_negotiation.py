@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from gem_ma import Game, Plan, Seat, check_scenario, make, play
-from gem_ma.kernel.errors import ConfigError
+from gem_ma import Game, Plan, Seat, make, play
 
 
 @pytest.mark.parametrize("parties, needed", [(2, None), (3, None), (6, None), (6, 3), (7, 7)])
@@ -117,29 +116,3 @@ def test_measures_equal_a_slow_count():
         assert measured["pareto distance"] == pytest.approx(away / 100)
         seen.add((measured["agreement"], away > 0))
     assert len(seen) >= 3
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"parties": 8}, r"scenario\.parties: a whole number from 2 to 7; got 8"),
-        ({"issues": 1}, r"scenario\.issues: a whole number from 2 to 5; got 1"),
-        ({"rounds": 0}, r"scenario\.rounds"),
-        ({"last": "me"}, r"scenario\.last: one of first, second, lot; got 'me'"),
-        ({"talk": "free"}, r"scenario\.talk, needed: options of three"),
-        ({"parties": 3, "last": "first"}, r"scenario\.last: an option of two parties; got 3"),
-        ({"parties": 5, "needed": 6}, r"scenario\.needed: a whole number from 2 to 5; got 6"),
-    ],
-)
-def test_options_are_checked(options, said):
-    with pytest.raises(ConfigError, match=said):
-        make("negotiation", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options", [{}, {"parties": 6, "talk": "signals", "rounds": 3}, {"parties": 3, "talk": "free"}]
-)
-def test_the_kit_finds_nothing(options):
-    report = check_scenario(make("negotiation", **options), seeds=range(3))
-    assert set(report.passed) == set(range(1, 14)), report.untested

@@ -17,8 +17,7 @@ from gem_ma.scenarios.parties.network import (
     regular,
 )
 
-from gem_ma import Game, check_scenario, make
-from gem_ma.kernel.errors import ConfigError
+from gem_ma import Game, make
 
 VALUES = 4
 
@@ -172,41 +171,3 @@ def test_pay_is_all_or_a_share():
         game = Game(scenario)
         game.send(dict(zip(scenario.agents, "0012", strict=True)))
         assert game.ledger[0].value == paid
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"problem": "peace"}, r"scenario\.problem: one of consensus, colouring"),
-        ({"agents": 65}, r"scenario\.agents: a whole number from 2 to 64; got 65"),
-        ({"graph": "given"}, r"scenario\.edges: given with"),
-        ({"edges": [[0, 1]]}, r"scenario\.edges: given with"),
-        ({"graph": "given", "edges": [[0, 1]], "agents": 3}, r"from 0 to 2 that link all agents"),
-        ({"graph": "given", "edges": [[0, 9]], "agents": 2}, r"from 0 to 1 that link all agents"),
-        ({"graph": "given", "edges": "star", "agents": 2}, r"that link all agents; got 'star'"),
-        ({"graph": "random", "agents": 5}, r"scenario\.agents: a random graph of degree 3"),
-        ({"words": 1}, r"scenario\.words: a whole number from 2 to 65; got 1"),
-        ({"anonymous": "yes"}, r"scenario\.anonymous: true or false; got 'yes'"),
-        ({"pay": "much"}, r"scenario\.pay: one of solved, share"),
-    ],
-)
-def test_options_are_checked(options, said):
-    with pytest.raises(ConfigError, match=said):
-        make("network", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"problem": "sum", "graph": "star", "anonymous": True, "talk": "free"},
-        {"problem": "matching", "graph": "random", "pay": "share"},
-    ],
-)
-def test_the_kit_finds_nothing(options):
-    report = check_scenario(make("network", **options), seeds=range(3))
-    # a matching hides nothing
-    untested = {4} if options.get("problem") == "matching" else set()
-    assert set(report.untested) == untested
-    assert set(report.passed) == set(range(1, 14)) - untested

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 from gem_ma.scenarios.parties.werewolf import VOTE, village_wins
 
-from gem_ma import Asked, Game, Message, check_scenario, make
+from gem_ma import Asked, Game, Message, make
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load
 
@@ -123,39 +123,6 @@ def test_talk_is_closed_or_free_or_by_bids():
     game.send({"player_6": "Trust me."})
     assert len(game.pending) == 8
     assert next(reversed(game.view("player_0"))).text == VOTE
-
-
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ({"players": 3}, r"scenario\.players: a whole number from 4 to 64; got 3"),
-        ({"players": True}, r"scenario\.players"),
-        ({"wolves": 4}, r"scenario\.wolves: a whole number from 1 to 3; got 4"),
-        ({"seer": 2}, r"scenario\.seer: a whole number from 0 to 1; got 2"),
-        ({"first": "noon"}, r"scenario\.first: one of night, day; got 'noon'"),
-        ({"talk": "loud"}, r"scenario\.talk: one of none, signals, free; got 'loud'"),
-        ({"talk_rounds": 0}, r"scenario\.talk_rounds"),
-        ({"order": 1}, r"scenario\.order: one of at once, in turn, bids; got 1"),
-        ({"votes": None}, r"scenario\.votes: one of secret, open; got None"),
-    ],
-)
-def test_options_are_checked(options, said):
-    with pytest.raises(ConfigError, match=said):
-        make("werewolf", **options)
-
-
-@pytest.mark.longest
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"players": 7, "doctor": 1, "talk": "signals", "votes": "open"},
-        {"players": 9, "wolves": 3, "first": "day", "talk": "free", "order": "bids"},
-    ],
-)
-def test_the_kit_finds_nothing(options):
-    report = check_scenario(make("werewolf", **options), seeds=range(4))
-    assert set(report.passed) == set(range(1, 14)), report.untested
 
 
 @pytest.mark.long
