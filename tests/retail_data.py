@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from gem_ma.scenarios.service_desk.desk.overlay import Base
 from gem_ma.scenarios.service_desk.retail import RetailStore
 from gem_ma.scenarios.service_desk.retail.store.store import SEMANTICS
+
+from gem_ma.kernel.errors import DataError
 
 TAU = Path(
     os.environ.get("TAU_BENCH_PATH") or Path(__file__).resolve().parents[2] / "shared" / "tau_bench"
@@ -181,6 +185,17 @@ def read(store: RetailStore, name: str, *values: Any, **more: Any) -> dict[str, 
 def balance(store: RetailStore) -> Any:
     """What the gift card holds."""
     return read(store, "get_user_details", "ann_lee_1")["payment_methods"]["gift_card_1"]["balance"]
+
+
+@contextmanager
+def one_line(*parts: str) -> Iterator[None]:
+    """A DataError is raised, of one line that holds these parts."""
+    with pytest.raises(DataError) as error:
+        yield
+    text = str(error.value)
+    assert "\n" not in text
+    for part in parts:
+        assert part in text, text
 
 
 def write_tables(folder: Path, tables: dict[str, dict[str, Any]] | None = None) -> Path:

@@ -26,7 +26,7 @@ from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ActionError
 from gem_ma.testing import check_scenario
-from tests.retail_data import TAU, needs_tau, swap, tiny
+from tests.retail_data import ADDRESS, TAU, USER_MOVE, needs_tau, swap, tiny
 
 SHOP = Retail(data="own")
 STRICT = Retail(data="own", scoring="tau1")
@@ -47,6 +47,13 @@ def end(reason: Any = "settled", text: str = "") -> Action:
 
 def use(name: str, text: str = "", **arguments: Any) -> Action:
     return Action(text, (ToolCall("c1", name, arguments),))
+
+
+def begun(shop: Retail = SHOP) -> Game:
+    """A talk in which the customer has said hello."""
+    game = Game(shop, CANCEL)
+    game.send({"user": "Hello"})
+    return game
 
 
 def solve(game: Game, task: Task) -> None:
@@ -94,8 +101,7 @@ def test_the_user_speaks_first_after_the_greeting_and_each_side_has_its_own_brie
 
 
 def test_a_call_is_answered_to_the_assistant_alone_under_its_id() -> None:
-    game = Game(SHOP, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun()
     seen = game.view("user")
     game.send({"assistant": use("list_all_product_types")})
     assert game.view("assistant")[-1].call_id == "c1"
@@ -143,15 +149,13 @@ def test_no_word_of_either_side_ends_a_talk(word: str) -> None:
 
 
 def test_the_assistant_cannot_end_by_the_users_tool() -> None:
-    game = Game(SHOP, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun()
     game.send({"assistant": end()})
     assert last(game, "assistant") == "Unknown action end_conversation"
 
 
 def test_the_users_call_may_be_written_as_text() -> None:
-    game = Game(SHOP, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun()
     game.send({"assistant": "Yes?"})
     game.send(
         {
@@ -214,8 +218,7 @@ def test_an_end_without_a_known_reason_is_told_so_and_asked_again(reason: Any) -
 def test_a_bad_action_of_the_assistant_is_answered_and_reaches_nobody(
     action: Action, told_so: str
 ) -> None:
-    game = Game(SHOP, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun()
     seen = game.view("user")
     game.send({"assistant": action})
     assert list(game.pending) == ["assistant"]
@@ -227,17 +230,11 @@ def test_nothing_runs_when_two_calls_come_at_once_but_strict_mode_runs_the_first
     write = ToolCall("c1", "cancel_pending_order", dict(CANCEL.actions[-1].arguments))
     both = Action("", (write, ToolCall("c2", "think", {"thought": "x"})))
     for scenario, status in ((SHOP, "pending"), (STRICT, "cancelled")):
-        game = Game(scenario, CANCEL)
-        game.send({"user": "Hello"})
+        game = begun(scenario)
         game.send({"assistant": both})
         assert [message.call_id for message in game.new("assistant")] == ["c1", "c2"]
-        game.send(
-            {
-                "assistant": use(
-                    "get_order_details", order_id=CANCEL.actions[-1].arguments["order_id"]
-                )
-            }
-        )
+        order_id = CANCEL.actions[-1].arguments["order_id"]
+        game.send({"assistant": use("get_order_details", order_id=order_id)})
         assert json.loads(last(game, "assistant"))["status"] == status
 
 
@@ -255,8 +252,7 @@ def test_bad_actions_of_the_user_are_answered_to_the_user_alone() -> None:
 
 
 def test_a_transfer_ends_the_talk_at_its_call() -> None:
-    game = Game(SHOP, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun()
     game.send({"assistant": use("transfer_to_human_agents", summary="x")})
     assert game.over
     assert last(game, "assistant") == "Transfer successful"
@@ -265,15 +261,13 @@ def test_a_transfer_ends_the_talk_at_its_call() -> None:
 
 def test_a_transfer_with_wrong_arguments_ends_only_the_strict_mode_as_the_benchmark_does() -> None:
     for scenario, over in ((SHOP, False), (STRICT, True)):
-        game = Game(scenario, CANCEL)
-        game.send({"user": "Hello"})
+        game = begun(scenario)
         game.send({"assistant": use("transfer_to_human_agents")})
         assert game.over is over
 
 
 def test_thirty_actions_of_the_assistant_end_the_talk_unpaid() -> None:
-    game = Game(STRICT, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun(STRICT)
     solve(game, CANCEL)
     while not game.over:
         assert list(game.pending) == ["assistant"]
@@ -283,8 +277,7 @@ def test_thirty_actions_of_the_assistant_end_the_talk_unpaid() -> None:
 
 
 def test_a_user_that_ends_right_after_the_thirtieth_action_is_scored() -> None:
-    game = Game(STRICT, CANCEL)
-    game.send({"user": "Hello"})
+    game = begun(STRICT)
     solve(game, CANCEL)
     for _ in range(30 - len(CANCEL.actions) - 1):
         game.send({"assistant": use("think", thought="x")})
@@ -418,18 +411,11 @@ def test_float_noise_and_the_order_of_payments_fail_only_the_strict_rule() -> No
 
 
 def test_an_address_that_differs_in_case_and_blanks_fails_only_the_strict_rule() -> None:
-    where = {
-        "address1": "9 Hill",
-        "address2": "",
-        "city": "Oak",
-        "state": "VT",
-        "country": "USA",
-        "zip": "05000",
-    }
-    task, store = small_task(("modify_user_address", {"user_id": "ann_lee_1", **where}))
-    store.call("modify_user_address", {"user_id": "ann_lee_1", **where, "address1": " 9  hill "})
+    moved = {"user_id": "ann_lee_1", **ADDRESS}
+    task, store = small_task((USER_MOVE, moved))
+    store.call(USER_MOVE, {**moved, "address1": " 9  hill "})
     assert verdicts(task, store, SERVED) == (0.0, 1.0)
-    store.call("modify_user_address", {"user_id": "ann_lee_1", **where, "zip": "05001"})
+    store.call(USER_MOVE, {**moved, "zip": "05001"})
     assert verdicts(task, store, SERVED) == (0.0, 0.0)
 
 

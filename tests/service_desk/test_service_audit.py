@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pytest
 from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
 from gem_ma.scenarios.service_desk.desk.talk import retell
-from gem_ma.scenarios.service_desk.retail import Retail
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL
 from gem_ma.scenarios.service_desk.watching.audit import manner
 
@@ -40,15 +39,11 @@ TALK = (
 )
 
 
-@lru_cache(maxsize=1)
-def shop() -> Retail:
-    made = make("retail", data="own")
-    assert isinstance(made, Retail)
-    return made
+SHOP: Any = make("retail", data="own")
 
 
 def test_a_talk_is_counted_as_by_hand() -> None:
-    desk = shop().desk(shop().tasks("test")[0])
+    desk = SHOP.desk(SHOP.tasks("test")[0])
     end = Action("", (ToolCall("call_0", "end_conversation", {"reason": "gave_up"}),))
     retell(desk, [*({agent: Action(text)} for agent, text in TALK), {"user": end}])
     found = manner(desk, RETAIL.book)
@@ -64,7 +59,7 @@ def test_a_talk_is_counted_as_by_hand() -> None:
 
 
 def test_a_talk_without_a_word_has_no_words_per_message() -> None:
-    desk = shop().desk(shop().tasks("test")[0])
+    desk = SHOP.desk(SHOP.tasks("test")[0])
     desk.end("cut")
     found = manner(desk, RETAIL.book)
     assert (
@@ -77,10 +72,10 @@ def test_a_talk_without_a_word_has_no_words_per_message() -> None:
 @lru_cache(maxsize=64)
 def level(preset: str, measure: str, assistant: str = "retail_scripted") -> float:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user", None, {"preset": preset})}
-    plays = [asyncio.run(play(Plan(shop(), cast, f"test/{index}"))) for index in range(10)]
+    plays = [asyncio.run(play(Plan(SHOP, cast, f"test/{index}"))) for index in range(10)]
     return mean(
         found
-        for found in (shop().measures(episode)[measure] for episode in plays)
+        for found in (SHOP.measures(episode)[measure] for episode in plays)
         if found is not None
     )
 
@@ -118,7 +113,7 @@ class Noted(RetailUser):
 def test_only_who_is_given_the_task_sees_the_turns_of_all() -> None:
     Noted.shown.clear()
     seats = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}
-    plan = Plan(shop(), seats, "test/0", 0)
+    plan = Plan(SHOP, seats, "test/0", 0)
     episode = asyncio.run(play(plan, behaviours={"user": Noted}))
     steps = [turn.step for turn in episode.turns if turn.agent == "user"]
     assert [len(turns) for turns in Noted.shown] == steps
@@ -138,7 +133,7 @@ def test_a_mark_beside_a_text_that_ends_nothing_is_counted_once_a_play() -> None
             "user": Seat("user_llm", "m", options={"marks": marks}),
         }
         episode = asyncio.run(
-            play(Plan(shop(), seats, "test/0", 0), {"m": Policy("m", Scripted.of(model))})
+            play(Plan(SHOP, seats, "test/0", 0), {"m": Policy("m", Scripted.of(model))})
         )
         columns = Columns()
         columns.add(tally_of(episode), episode.cast, episode.end)

@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
 from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
 from gem_ma.scenarios.service_desk.desk.log import Event, Outcome
 from gem_ma.scenarios.service_desk.grading.grader import Verdict
-from gem_ma.scenarios.service_desk.retail import Retail
 from gem_ma.scenarios.service_desk.watching.blame import Blame, blame
 from gem_ma.scenarios.service_desk.watching.findings import Violation
 from gem_ma.scenarios.service_desk.watching.ledger import Fault
@@ -26,18 +24,14 @@ from gem_ma.kernel.episode import End, Episode, Limits
 LEAST = 0.95
 
 
-@lru_cache(maxsize=1)
-def shop() -> Retail:
-    made = make("retail", data="own")
-    assert isinstance(made, Retail)
-    return made
+SHOP: Any = make("retail", data="own")
 
 
 def run(
     index: int, assistant: str = "retail_scripted", behaviours: Any = None, **plan: Any
 ) -> Episode:
     cast = {"assistant": Seat(assistant), "user": Seat("retail_user")}
-    return asyncio.run(play(Plan(shop(), cast, f"train/{index}", **plan), behaviours=behaviours))
+    return asyncio.run(play(Plan(SHOP, cast, f"train/{index}", **plan), behaviours=behaviours))
 
 
 # -- injected users ------------------------------------------------------------------------------
@@ -97,8 +91,8 @@ def sides(
     for index in (at % 1000 for at in range(first, first + 1000)):
         episode = run(index, **injected)
         assert episode.error is None, episode.error
-        whose = shop().audit(episode).blame
-        if whose is None or (lost_only and shop().success(episode)):
+        whose = SHOP.audit(episode).blame
+        if whose is None or (lost_only and SHOP.success(episode)):
             continue
         found[whose.side] += 1
         causes[f"{whose.side}: {whose.cause}"] += 1
@@ -146,15 +140,15 @@ def test_an_assistant_that_proposes_wrongly_to_an_honest_user_is_to_blame_itself
 
 def test_labels_blame_lost_plays_only() -> None:
     won, lost = run(0), run(0, "retail_nothing")
-    assert "blame" not in shop().labels(won)
-    assert shop().labels(lost)["blame"] == "assistant"
+    assert "blame" not in SHOP.labels(won)
+    assert SHOP.labels(lost)["blame"] == "assistant"
     cut = run(0, limits=Limits(max_steps=2))
     assert cut.end is End.MAX_STEPS
-    assert shop().success(cut) is False
-    assert shop().labels(cut)["blame"] == "environment"
+    assert SHOP.success(cut) is False
+    assert SHOP.labels(cut)["blame"] == "environment"
     broken = replace(won, end=End.FAILED, error="x", ledger=())
-    assert shop().labels(broken)["blame"] == "infrastructure"
-    assert shop().measures(broken) == {}
+    assert SHOP.labels(broken)["blame"] == "infrastructure"
+    assert SHOP.measures(broken) == {}
 
 
 # -- by hand -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gem_ma.kernel.types import Malformed, Message, Turn
 from gem_ma.scores.judge import fault_of
 from gem_ma.wrappers.around import Around
 from gem_ma.wrappers.retry import UNREADABLE, Retry
-from tests.service_desk.test_service_blame import run, shop
+from tests.service_desk.test_service_blame import SHOP, run
 
 CASTS = ("retail_transfers_early", "retail_nothing", "retail_random_call", "retail_drops_write")
 
@@ -24,13 +24,13 @@ def test_each_lost_talk_has_a_sentence_whose_step_is_the_blamed_side_s_own(assis
     lost = 0
     for index in range(3):
         episode = run(index, assistant)
-        fault = fault_of(episode, shop().fault)
-        if shop().success(episode):
+        fault = fault_of(episode, SHOP.fault)
+        if SHOP.success(episode):
             assert fault is None
             continue
         lost += 1
         assert fault is not None and fault.step is not None
-        blame = shop().audit(episode).blame
+        blame = SHOP.audit(episode).blame
         assert blame is not None and fault.agent == blame.side and fault.step <= blame.step
         assert fault.agent in [turn.agent for turn in episode.turns if turn.step == fault.step]
         assert fault.why.startswith(f"{blame.side} {DID.get(blame.cause, '')}"[:30])
@@ -41,7 +41,7 @@ def test_each_lost_talk_has_a_sentence_whose_step_is_the_blamed_side_s_own(assis
 
 def test_a_talk_that_is_handed_over_early_says_so() -> None:
     episode = run(0, "retail_transfers_early")
-    fault = shop().fault(episode)
+    fault = SHOP.fault(episode)
     step = next(turn.step for turn in episode.turns if "transfer" in str(turn.action.tool_calls))
     assert fault == (
         step,
@@ -67,7 +67,7 @@ def test_behind_a_wrapper_the_step_is_that_of_the_record() -> None:
     """An answer that was taken back comes before the hand-over: the rules never saw it."""
     outer = Retry(make("retail", data="own"), 1)
     inner = run(0, "retail_transfers_early")
-    fault = shop().fault(inner)
+    fault = SHOP.fault(inner)
     assert fault is not None
     step = fault[0]
     first = next(turn for turn in inner.turns if turn.agent == "assistant")
@@ -86,7 +86,7 @@ def test_of_an_agent_that_a_wrapper_made_others_of_no_step_is_named() -> None:
     class Renamed(Around):
         pass
 
-    outer = Renamed(shop())
+    outer = Renamed(SHOP)
     inner = run(0, "retail_transfers_early")
     names = {"assistant": "team", "user": "user"}
 

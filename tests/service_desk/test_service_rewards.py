@@ -41,6 +41,10 @@ async def run(
     )
 
 
+def use(name: str, **arguments: Any) -> Action:
+    return Action("", (ToolCall("c", name, arguments),))
+
+
 def paid_in(talk: Desk, acts: Sequence[Mapping[str, Action]]) -> list[float]:
     """What is paid while these acts are told."""
     seen: list[float] = []
@@ -247,16 +251,8 @@ def test_the_dense_mode_keeps_the_last_potential_and_the_invariant_one_gives_it_
 def test_the_first_try_with_what_the_customer_said_is_free_and_repeats_cost_until_the_cap() -> None:
     shop = scenario(rewards={"validity": {"weight": 0.1, "cap": 0.25}})
     said = {"user": Action("I am nobody@example.com")}
-    missed = {
-        "assistant": Action(
-            "", (ToolCall("c", "find_user_id_by_email", {"email": "nobody@example.com"}),)
-        )
-    }
-    guessed = {
-        "assistant": Action(
-            "", (ToolCall("c", "find_user_id_by_email", {"email": "guess@example.com"}),)
-        )
-    }
+    missed = {"assistant": use("find_user_id_by_email", email="nobody@example.com")}
+    guessed = {"assistant": use("find_user_id_by_email", email="guess@example.com")}
     for acts, paid in (
         ([said, missed], []),
         ([said, guessed], [-0.1]),
@@ -271,15 +267,15 @@ def test_the_first_try_with_what_the_customer_said_is_free_and_repeats_cost_unti
 # -- invariance ----------------------------------------------------------------------------------
 
 MOVES: dict[str, Action | None] = {
-    "right": Action("", (ToolCall("c", "set_plan", {"line_id": "L-10", "plan_id": "P-large"}),)),
-    "wrong": Action("", (ToolCall("c", "set_plan", {"line_id": "L-11", "plan_id": "P-small"}),)),
-    "more": Action("", (ToolCall("c", "add_data", {"line_id": "L-10", "price": 5.0}),)),
-    "look": Action("", (ToolCall("c", "read_line", {"line_id": "L-10"}),)),
+    "right": use("set_plan", line_id="L-10", plan_id="P-large"),
+    "wrong": use("set_plan", line_id="L-11", plan_id="P-small"),
+    "more": use("add_data", line_id="L-10", price=5.0),
+    "look": use("read_line", line_id="L-10"),
     "stop": None,
 }
 USERS = {
     "": [],
-    "helps": [Action("", (ToolCall("u", "set_roaming", {"line_id": "L-10", "on": True}),))],
+    "helps": [use("set_roaming", line_id="L-10", on=True)],
 }
 
 
@@ -330,7 +326,7 @@ def shaped_and_plain(
     else:
         acts.append({"assistant": Action("Bye.")})
     acts += [{"user": action} for action in USERS[user]]
-    acts.append({"user": Action("", (ToolCall("e", "end_conversation", {"reason": "settled"}),))})
+    acts.append({"user": use("end_conversation", reason="settled")})
     retell(talk, acts)
     reached = float(
         talk.store.overlay.record("lines", "L-10")["plan"] == "P-large"
@@ -388,18 +384,7 @@ def test_a_record_that_is_locked_in_a_wrong_state_counts_double() -> None:
     talk = shop.desk(task)
     acts = [
         {"user": Action("Hi")},
-        {
-            "assistant": Action(
-                "",
-                (
-                    ToolCall(
-                        "c",
-                        "cancel_pending_order",
-                        {"order_id": order_id, "reason": "no longer needed"},
-                    ),
-                ),
-            )
-        },
+        {"assistant": use("cancel_pending_order", order_id=order_id, reason="no longer needed")},
     ]
     seen = paid_in(talk, acts)
     done = changes(talk.store.overlay)
@@ -443,7 +428,7 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
         async def act(self, asked: Any) -> Action:
             self.said += 1
             if self.said > 3:
-                return Action("", (ToolCall("e", "end_conversation", {"reason": "settled"}),))
+                return use("end_conversation", reason="settled")
             return Action(
                 "Hello, I need help."
                 if self.said == 1
@@ -454,7 +439,7 @@ def test_an_adversary_that_breaks_its_role_loses_what_it_won() -> None:
         def __init__(self, agent: str, sample: Any, rng: Any, task: Any = None) -> None:
             self.acts = iter(
                 [
-                    Action("", (ToolCall("c", "get_user_details", {"user_id": task_user}),)),
+                    use("get_user_details", user_id=task_user),
                     Action("Hm."),
                     Action("That is 12345.67."),
                     Action("Hm?"),
@@ -496,10 +481,6 @@ class _Cheat:
         return Action("")
 
 
-def _use(name: str, **arguments: Any) -> Action:
-    return Action("", (ToolCall("c", name, arguments),))
-
-
 class Silent(_Cheat):
     """Says nothing at all."""
 
@@ -520,7 +501,7 @@ class Repeater(_Cheat):
     """Makes the same harmless call again and again."""
 
     def move(self) -> Action:
-        return _use("list_all_product_types")
+        return use("list_all_product_types")
 
 
 class Writer(_Cheat):
@@ -531,7 +512,7 @@ class Writer(_Cheat):
             wish.arguments["order_id"] for wish in self.task.wishes if "order_id" in wish.arguments
         ] or ["#W0"]
         return (
-            _use(
+            use(
                 "cancel_pending_order",
                 order_id=orders[self.turn % len(orders)],
                 reason="no longer needed",
@@ -545,7 +526,7 @@ class Transferrer(_Cheat):
     """Hands everybody over at once."""
 
     def move(self) -> Action:
-        return _use("transfer_to_human_agents", summary="x")
+        return use("transfer_to_human_agents", summary="x")
 
 
 class Honest(_Cheat):
@@ -557,13 +538,13 @@ class Honest(_Cheat):
         if self.turn == 0:
             known = {slot.name: slot.value for slot in self.task.knowledge if slot.known}
             if "email" in known:
-                return _use("find_user_id_by_email", email=known["email"])
-            return _use(
+                return use("find_user_id_by_email", email=known["email"])
+            return use(
                 "find_user_id_by_name_zip",
                 **{name: known[name] for name in ("first_name", "last_name", "zip")},
             )
         if self.turn <= len(reads):
-            return _use(reads[self.turn - 1].name, **reads[self.turn - 1].arguments)
+            return use(reads[self.turn - 1].name, **reads[self.turn - 1].arguments)
         return Action(
             "I have looked into it, and I need a colleague's advice on this. Please have a little"
             " patience with me."
@@ -579,7 +560,7 @@ def told_all(agent: str, sample: Any, rng: Any, task: Any = None) -> Any:
         async def act(self, asked: Any) -> Action:
             self.said += 1
             if self.said > 4:
-                return Action("", (ToolCall("e", "end_conversation", {"reason": "gave_up"}),))
+                return use("end_conversation", reason="gave_up")
             who = ". ".join(
                 f"My {slot.name} is {slot.value}" for slot in task.knowledge if slot.known
             )

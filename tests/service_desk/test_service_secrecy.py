@@ -24,13 +24,15 @@ SPOKEN = ("user", "assistant", "tool")
 FREE = ("no longer needed", "ordered by mistake")  # the tools' schemas say them to everybody
 
 
-def shop() -> Retail:
-    made = make("retail", data="own", rewards=EVERY_TERM)
-    assert isinstance(made, Retail)
-    return made
+SHOP: Any = make("retail", data="own", rewards=EVERY_TERM)
 
 
-SHOP = shop()
+def written(name: str, arguments: Any) -> str:
+    """A call as text."""
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+STOP = written("end_conversation", {"reason": "gave_up"})
 
 
 def secrets(task: Task, agent: str) -> set[str]:
@@ -75,11 +77,7 @@ def check(task: Task, agent: str, observation: Mapping[str, Any], info: Mapping[
 def moves(rng: random.Random, task: Task, agent: str) -> Iterator[str]:
     """What a player without secrets may say: chatter, junk, calls with made-up ids, and in the
     end a stop."""
-    calls = [
-        f'<tool_call>{{"name": "{tool.name}", "arguments":'
-        f" {json.dumps(_guess(rng, tool))}}}</tool_call>"
-        for tool in SHOP.desk(task).style.tools
-    ]
+    calls = [written(tool.name, _guess(rng, tool)) for tool in SHOP.desk(task).style.tools]
     for _ in range(30):
         chatter = [
             "Hello",
@@ -93,12 +91,7 @@ def moves(rng: random.Random, task: Task, agent: str) -> Iterator[str]:
         ]
         yield rng.choice(chatter + (calls if agent == "assistant" else []))
     while True:
-        yield (
-            '<tool_call>{"name": "end_conversation", "arguments": {"reason":'
-            ' "gave_up"}}</tool_call>'
-            if agent == "user"
-            else "Bye."
-        )
+        yield STOP if agent == "user" else "Bye."
 
 
 def _guess(rng: random.Random, tool: Any) -> dict[str, Any]:
@@ -199,9 +192,7 @@ def test_the_assistants_words_reach_the_user_as_they_are_and_nothing_else_does()
     task = SHOP.tasks("test")[0]
     game = gem_ma.Game(SHOP, task)
     game.send({"user": "Hello"})
-    game.send(
-        {"assistant": '<tool_call>{"name": "list_all_product_types", "arguments": {}}</tool_call>'}
-    )
+    game.send({"assistant": written("list_all_product_types", {})})
     game.send({"assistant": "Which one?"})
     assert [message.sender for message in game.view("user")] == [
         "system",
@@ -214,30 +205,16 @@ def test_the_assistants_words_reach_the_user_as_they_are_and_nothing_else_does()
 
 def test_stepping_after_the_end_changes_nothing() -> None:
     game = gem_ma.Game(SHOP, SHOP.tasks("test")[0])
-    game.send(
-        {
-            "user": (
-                '<tool_call>{"name": "end_conversation", "arguments": {"reason":'
-                ' "gave_up"}}</tool_call>'
-            )
-        }
-    )
-    before = (list(game.ledger), list(game.turns), game.view("user"), game.view("assistant"))
+    game.send({"user": STOP})
+
+    def stands() -> Any:
+        return list(game.ledger), list(game.turns), game.view("user"), game.view("assistant")
+
+    before = stands()
     for _ in range(3):
         with pytest.raises(ActionError):
-            game.send(
-                {
-                    "assistant": (
-                        '<tool_call>{"name": "cancel_pending_order", "arguments": {}}</tool_call>'
-                    )
-                }
-            )
-    assert before == (
-        list(game.ledger),
-        list(game.turns),
-        game.view("user"),
-        game.view("assistant"),
-    )
+            game.send({"assistant": written("cancel_pending_order", {})})
+    assert before == stands()
 
 
 def test_the_reasons_in_the_ledger_name_no_value_of_the_solution() -> None:
