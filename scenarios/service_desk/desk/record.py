@@ -1,10 +1,10 @@
 """A task as JSON and back: `read_task(write_task(task)) == task`. A domain says how its own
-kinds of words are written and read."""
+kinds of words are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Slot, Task, Wish
@@ -15,21 +15,19 @@ FORM = 1  # of the JSON; another form is another number
 Words = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def write_task(task: Task, words: Words = dict) -> dict[str, Any]:
+def write_task(task: Task) -> dict[str, Any]:
     """A task as JSON values."""
-    # By the dataclass's own fields, so that a new one is written without being named here.
-    row = {field.name: getattr(task, field.name) for field in fields(task)}
-    row["actions"] = [_write_call(call) for call in task.actions]
-    row["ends"] = [[_write_call(call) for call in end] for end in task.ends]
-    row["knowledge"] = [
-        {field.name: getattr(slot, field.name) for field in fields(slot)} for slot in task.knowledge
-    ]
-    row["wishes"] = [_write_wish(wish, words) for wish in task.wishes]
-    for name in ("outputs", "flags"):
-        row[name] = list(row[name])
-    for name in ("traits", "difficulty", "proof", "raw"):
-        row[name] = dict(row[name])
-    return {"form": FORM, **row}
+    return {"form": FORM, **_plain(task), "raw": dict(task.raw)}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it. A record is its fields, so that a new one is written without being
+    named here."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (tuple, list)) else value
 
 
 def read_task(row: Any, words: Words = dict) -> Task:
@@ -57,29 +55,8 @@ def read_task(row: Any, words: Words = dict) -> Task:
         raise DataError(f"task {row.get('id')!r}: {error}") from error
 
 
-def _write_call(call: GoldCall) -> dict[str, Any]:
-    return {"name": call.name, "arguments": dict(call.arguments), "agent": call.agent}
-
-
 def _read_call(row: Mapping[str, Any]) -> GoldCall:
     return GoldCall(row["name"], row["arguments"], row["agent"])
-
-
-def _write_wish(wish: Wish | None, words: Words) -> dict[str, Any] | None:
-    if wish is None:
-        return None
-    row = {field.name: getattr(wish, field.name) for field in fields(wish)}
-    row |= {
-        "arguments": dict(wish.arguments),
-        "words": words(wish.words),
-        "outputs": list(wish.outputs),
-        "after": list(wish.after),
-    }
-    row["choices"] = [dict(choice) for choice in wish.choices]
-    return row | {
-        "instead": _write_wish(wish.instead, words),
-        "before_change": _write_wish(wish.before_change, words),
-    }
 
 
 # Recursive, as wishes hold others.

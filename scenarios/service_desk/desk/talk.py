@@ -105,16 +105,30 @@ def _close(
     return outcome
 
 
+def _speaks(desk: Desk, agent: str, text: str, empty: str) -> tuple[Message, ...]:
+    """What is shown to an agent that spoke, before it acts again: () where the other heard it."""
+    if text.strip():
+        desk.see("said", agent, text=text)
+        return ()
+    desk.see("bounced", agent, text=empty)
+    return (Message(empty),)
+
+
+def _bounce(
+    desk: Desk, agent: str, calls: Iterable[ToolCall | Malformed], fault: str
+) -> tuple[Message, ...]:
+    """What is shown of calls that were not run."""
+    desk.see("bounced", agent, text=fault)
+    # Each call gets an answer, since chat formats want one per call.
+    return tuple(desk.style.show_result(call, fault) for call in calls)
+
+
 def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
     """The reason with which the user ends the talk, if it does, and what is shown to it before
     it acts again; () after a message."""
     calls, show = did.tool_calls, desk.style.show_result
     if not calls:
-        if did.text.strip():
-            desk.see("said", USER, text=did.text)
-            return "", ()
-        desk.see("bounced", USER, text=USER_EMPTY)
-        return "", (Message(USER_EMPTY),)
+        return "", _speaks(desk, USER, did.text, USER_EMPTY)
     # Under rules of single calls the first one decides; a second one is a fault below.
     call = calls[0]
     # Where all calls are run, an end that stands alone still ends the talk.
@@ -136,42 +150,33 @@ def _user_acts(desk: Desk, did: Action) -> tuple[str, tuple[Message, ...]]:
         fault = f"Error: reason must be one of {', '.join(REASONS)}"
     elif desk.user_store is not None and not did.text.strip():
         desk.answered += 1
-        event = desk.see(
-            "called", USER, call=call, result=desk.user_store.call(call.name, call.arguments)
-        )
-        return "", (show(call, event.result),)
+        result = desk.user_store.call(call.name, call.arguments)
+        desk.see("called", USER, call=call, result=result)
+        return "", (show(call, result),)
     else:
         # Without tools of its own the call is unknown; with them the text beside it is the fault.
         fault = f"Unknown action {call.name}" if desk.user_store is None else ONE_CALL
-    desk.see("bounced", USER, text=fault)
-    # Each call gets an answer, since chat formats want one per call.
-    return "", tuple(show(call, fault) for call in calls)
+    return "", _bounce(desk, USER, calls, fault)
 
 
 def _user_calls(desk: Desk, did: Action) -> tuple[Message, ...]:
     """What is shown to a user whose calls are all answered; of a tool that it does not have, the
     answer is an error."""
     if desk.rules.lone_calls and did.text.strip():
-        desk.see("bounced", USER, text=ONE_CALL)
-        return tuple(desk.style.show_result(call, ONE_CALL) for call in did.tool_calls)
-    answers = []
+        return _bounce(desk, USER, did.tool_calls, ONE_CALL)
+    answers = list[Message]()
     desk.answered += 1
     for call in did.tool_calls:
         if isinstance(call, Malformed):
-            fault = f"Error: malformed: {call.reason}"
-            desk.see("bounced", USER, text=fault)
-            answers.append(desk.style.show_result(call, fault))
+            answers += _bounce(desk, USER, [call], f"Error: malformed: {call.reason}")
         else:
             result = (
                 NO_TOOLS
                 if desk.user_store is None
                 else desk.user_store.call(call.name, call.arguments)
             )
-            answers.append(
-                desk.style.show_result(
-                    call, desk.see("called", USER, call=call, result=result).result
-                )
-            )
+            desk.see("called", USER, call=call, result=result)
+            answers.append(desk.style.show_result(call, result))
     return tuple(answers)
 
 
@@ -180,16 +185,11 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
     call ended the talk."""
     calls, show = did.tool_calls, desk.style.show_result
     if not calls:
-        if did.text.strip():
-            desk.see("said", ASSISTANT, text=did.text)
-            return (), False
-        desk.see("bounced", ASSISTANT, text=EMPTY)
-        return (Message(EMPTY),), False
+        return _speaks(desk, ASSISTANT, did.text, EMPTY), False
     rules = desk.rules
     # Nothing is run: else an agent could smuggle a write in beside a text.
     if rules.lone_calls and ((len(calls) > 1 and not rules.all_calls) or did.text.strip()):
-        desk.see("bounced", ASSISTANT, text=ONE_CALL)
-        return tuple(show(call, ONE_CALL) for call in calls), False
+        return _bounce(desk, ASSISTANT, calls, ONE_CALL), False
     answers, over = list[Message](), False
     # What is told about the rest of the turn, beside the result of the call that is run.
     beside = (
@@ -209,9 +209,7 @@ def _assistant_acts(desk: Desk, did: Action) -> tuple[tuple[Message, ...], bool]
         if place and not rules.all_calls:
             answers.append(show(call, NOT_FIRST))
         elif isinstance(call, Malformed):
-            fault = f"Error: malformed: {call.reason}"
-            desk.see("bounced", ASSISTANT, text=fault)
-            answers.append(show(call, fault))
+            answers += _bounce(desk, ASSISTANT, [call], f"Error: malformed: {call.reason}")
         else:
             event = desk.see(
                 "called",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ MANNERS = (
 
 def own_row(task: Task) -> dict[str, Any]:
     """A task as our own JSON; `read_own` gives it back."""
-    return record.write_task(task, _write_words)
+    return record.write_task(task)
 
 
 def read_own(row: Any) -> Task:
@@ -112,17 +111,6 @@ def tau2_row(task: Task) -> dict[str, Any]:
             "reward_basis": ["DB", "COMMUNICATE"],
         },
     }
-
-
-def _write_words(words: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [_plain(item) for item in value] if name == "items" else value
-        for name, value in words.items()
-    }
-
-
-def _plain(item: Item) -> dict[str, Any]:
-    return {**asdict(item), "prefers": [list(pair) for pair in item.prefers]}
 
 
 def _read_words(words: Mapping[str, Any]) -> dict[str, Any]:
