@@ -23,10 +23,9 @@ from gem_ma.kernel.scenario import Scenario
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import cast_of, cast_with, evaluation_plans
 from gem_ma.runs.playing import play_into
-from gem_ma.runs.store import read_episodes, read_summary, run_path
+from gem_ma.runs.store import read_episodes, run_path
 from gem_ma.runs.worlds import Worlds
 from gem_ma.scores.exams import exam_rows
-from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import baseline_rows
 from gem_ma.scores.unheard import unheard_of
 from gem_ma.system.files import make_folder
@@ -126,48 +125,17 @@ async def _play(
         if left:
             concurrency = min(baseline.loaded.config.run.concurrency, len(left))
             await play_into(folder, stopping.until_stopped(left), {}, concurrency, progress)
-        summary = None if left else _whole(read_summary(baseline.path))
         # the folder holds other tasks too where an earlier run had more: those wanted now are
         # scored
-        if summary is None or summary["episodes"] != len(ids) or not folder.done() <= ids:
-            # measures would cost as much as the play
-            judge = Judge.of(scenario)
-            plain = Judge(judge.success, kinds=judge.kinds)
-            summary = plain.summarise(read_episodes(baseline.path, ids))
-            if not stopping.signal:
-                folder.write_summary(summary)
+        rows = [row for row in folder.scored(alone.judge) if row.id in ids]
+        summary = alone.judge.summary(rows, lambda: read_episodes(baseline.path, ids))
+        if not stopping.signal:
+            folder.write_summary(summary)
     return {
         "cast": {agent: seat.behaviour for agent, seat in cast.items()},
         "run": f"baselines/{baseline.path.name}",
         **{key: summary[key] for key in FIELDS},
     }
-
-
-def _whole(summary: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The summary where it is one that we wrote; None for what is missing or damaged, so that it
-    is made again."""
-    if (
-        summary is None
-        or not all(key in summary for key in FIELDS)
-        or not isinstance(summary["returns"], dict)
-    ):
-        return None
-    scores = [
-        *summary["returns"].values(),
-        *([] if summary["success"] is None else [summary["success"]]),
-    ]
-    counts = all(type(summary[key]) is int for key in FIELDS[:4])
-    return summary if counts and all(map(_is_score, scores)) else None
-
-
-def _is_score(value: Any) -> bool:
-    numbers = {"mean", "low", "high", "n"}
-    return (
-        isinstance(value, dict)
-        and numbers <= value.keys()
-        # `type`, since a bool is an int too
-        and all(value[key] is None or type(value[key]) in (int, float) for key in numbers)
-    )
 
 
 RATED = 8  # members of a league whose ratings are printed; the page has all
