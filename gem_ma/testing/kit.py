@@ -12,7 +12,7 @@ import copy
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from gem_ma.kernel.types import Action
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.report import Finding
-from gem_ma.testing.traces import Trace, trace
+from gem_ma.testing.traces import Trace, difference, trace
 
 # a single play that takes longer hangs; so does a step that computes for so long
 PLAY_S = 20.0
@@ -136,6 +136,26 @@ class Kit:
             (rule, key or re.sub(r"\d+", "#", words), agent if key is None else None),
             Finding(rule, words, agent, step, seed),
         )
+
+    def same(
+        self,
+        rule: int,
+        message: str,
+        first: Trace,
+        other: Trace,
+        *,
+        seed: int,
+        key: Any,
+        step: int | None = None,
+    ) -> bool:
+        """Whether two plays are the same; their first difference is a finding, at its own step
+        where no other is named."""
+        fault = difference(first, other)
+        if fault is not None:
+            what, agent, place = fault
+            at = place if step is None else step
+            self.fail(rule, f"{message}; {what}", agent=agent, step=at, seed=seed, key=key)
+        return fault is None
 
     def skip(self, rule: int, reason: str) -> None:
         reasons = self.untested.setdefault(rule, [])
@@ -290,10 +310,13 @@ class Kit:
         cast = Cast(player, seed if stream is None else stream, self.agents)
         self.finish(game, cast, cap, f"player {player}")
         traced = trace(game)
-        # a `finally` of the author runs here
-        with self.guarded("closing the play", seed=seed):
-            game.close()
+        self.close(game, rule=5)
         return traced
+
+    def close(self, game: Any, where: str = "closing the play", rule: int = 6) -> None:
+        """Closes a play: a `finally` of the author runs there."""
+        with self.guarded(where, seed=game.seed, rule=rule):
+            game.close()
 
     def known(self, seed: int, player: str) -> Trace:
         """The play of this seed and player, played once."""
@@ -301,6 +324,21 @@ class Kit:
         if (seed, player) not in self._traces:
             self._traces[seed, player] = self.play(seed, player)
         return self._traces[seed, player]
+
+    def plays(
+        self,
+        players: Collection[str],
+        seeds: Sequence[int] | None = None,
+        seconds: float = BUDGET_S,
+    ) -> Iterator[tuple[int, str, Trace]]:
+        """(seed, player, play) of all that do not fail, as many as `within` takes."""
+        for seed in self.within(self.seeds if seeds is None else seeds, seconds):
+            for player in players:
+                try:
+                    play = self.known(seed, player)
+                except Failed:
+                    continue
+                yield seed, player, play
 
 
 _STATED = {

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_ma.kernel.parsing.text import clean
-from gem_ma.testing.kit import Kit
+from gem_ma.testing.clock import time_limit
+from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.players import Cast
 from gem_ma.testing.watch import Played, Watch, messages_of, tools_of
 
@@ -37,6 +38,40 @@ def make_environment(factory: Factory, scenario: Any, **wanted: Any) -> Any:
     return factory(
         scenario, **{name: value for name, value in wanted.items() if accepts(factory, name)}
     )
+
+
+def made(kit: Kit, name: str, factory: Factory, max_steps: int | None = None) -> Any:
+    """An environment of the scenario, cut as the kit cuts where no other limit is named; None where
+    it cannot be made, which is written down."""
+    with kit.guarded(f"making the {name} environment"):
+        limit = kit.cap if max_steps is None else max_steps
+        return make_environment(factory, kit.played, max_steps=limit)
+    return None
+
+
+def guarded_play(
+    kit: Kit,
+    play: Callable[..., Played],
+    name: str,
+    env: Any,
+    seed: int | None,
+    player: str,
+    **more: Any,
+) -> Played | None:
+    """An episode of an environment; None where it fails, which is written down."""
+    if kit.spent:
+        raise Failed  # half of a comparison would look like a fault
+    if kit.hung:
+        return None
+    try:
+        with time_limit(PLAY_S):
+            return play(kit, env, seed, player, **more)
+    except (KeyboardInterrupt, Failed):
+        raise
+    except BaseException as error:
+        where = f"the {name} environment with player {player}"
+        kit.error(error, where, agent=more.get("agent"), seed=seed)
+        return None
 
 
 def reset(kit: Kit, env: Any, seed: int | None, task_of: int) -> Any:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy
 
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
 from gem_ma.testing.play_environments import (
     Factory,
     accepts,
+    guarded_play,
+    made,
     make_environment,
     play_aec,
     play_parallel,
@@ -28,6 +27,7 @@ from gem_ma.testing.play_environments import (
 )
 from gem_ma.testing.players import Cast
 from gem_ma.testing.rules_gym import Gym
+from gem_ma.testing.rules_repeat import random_states, restored_random, seeded_random
 from gem_ma.testing.same_play import compare
 from gem_ma.testing.watch import Played
 
@@ -189,9 +189,7 @@ def environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
     plays: dict[str, Callable[..., Played]] = {"AEC": play_aec, "Parallel": play_parallel}
     for name, play in plays.items():
         factory = factories[name]
-        env: Any = None
-        with kit.guarded(f"making the {name} environment"):
-            env = make_environment(factory, kit.played, max_steps=kit.cap)
+        env = made(kit, name, factory)
         if env is None:
             continue
         # more players for the first seeds: most faults show at once
@@ -199,7 +197,7 @@ def environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
             for player in (
                 ("random", "mixed", "fuzz1") if seed in kit.seeds[:4] else ("random", "fuzz0")
             ):
-                played = _guarded(kit, play, name, env, seed, player)
+                played = guarded_play(kit, play, name, env, seed, player)
                 if played is not None:
                     _against_kernel(kit, name, played, seed, player, accepts(factory, "max_steps"))
         # on the environment that has been played, since a reset must forget all of that
@@ -211,29 +209,6 @@ def environments(kit: Kit, factories: Mapping[str, Factory]) -> None:
             env.close()
             env.close()
     _idle(kit, factories["Parallel"])
-
-
-def _guarded(
-    kit: Kit,
-    play: Callable[..., Played],
-    name: str,
-    env: Any,
-    seed: int | None,
-    player: str,
-    **more: Any,
-) -> Played | None:
-    if kit.spent:
-        raise Failed  # half of a comparison would look like a fault
-    if kit.hung:
-        return None
-    try:
-        with time_limit(PLAY_S):
-            return play(kit, env, seed, player, **more)
-    except (KeyboardInterrupt, Failed):
-        raise
-    except BaseException as error:
-        kit.error(error, f"the {name} environment with player {player}", seed=seed)
-        return None
 
 
 def _against_kernel(
@@ -275,13 +250,13 @@ def _determinism(
         for abandoned in (0, 1, 4, None):
             if abandoned:
                 _abandon(kit, name, env, abandoned)
-            target = env if abandoned is not None else None
-            with kit.guarded(f"making the {name} environment"):
-                target = target or make_environment(factory, kit.played, max_steps=kit.cap)
+            target = env if abandoned is not None else made(kit, name, factory)
             if target is None:
                 continue
             start = kit.seeds[0]
-            played = _guarded(kit, play, name, target, seed, "random", task_of=start, light=True)
+            played = guarded_play(
+                kit, play, name, target, seed, "random", task_of=start, light=True
+            )
             if played is not None:
                 episodes.append(played.seen())
         if len(episodes) == 4 and not episodes[0] == episodes[1] == episodes[2]:
@@ -309,7 +284,7 @@ def _unseeded(kit: Kit, name: str, play: Callable[..., Played], env: Any) -> Non
     for run in runs:
         # as far again, however long it takes
         for number in kit.within(range(RESETS), 1.0) if run is runs[0] else range(len(runs[0])):
-            played = _guarded(
+            played = guarded_play(
                 kit,
                 play,
                 name,
@@ -379,21 +354,15 @@ def _varies(kit: Kit, player: str) -> bool:
 
 
 def _global_state(kit: Kit, name: str, env: Any) -> None:
-    states = random.getstate(), numpy.random.get_state()
-    try:
-        random.seed(5)
-        numpy.random.seed(5)
-        before = random.getstate(), repr(numpy.random.get_state())
+    with restored_random():
+        before = seeded_random(5)
         with kit.guarded(f"a reset of the {name} environment"):
             env.reset(seed=0)
             env.reset()
-        if (random.getstate(), repr(numpy.random.get_state())) != before:
+        if random_states() != before:
             kit.fail(
                 2, f"{name}: a reset touches no global random state", seed=0, key=(name, "global")
             )
-    finally:
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])
 
 
 def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) -> None:
@@ -413,10 +382,8 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
             if known.length < limit:
                 continue
             tried = tried or known.length > limit
-            env: Any = None
-            with kit.guarded(f"making the {name} environment"):
-                env = make_environment(factory, kit.played, max_steps=limit)
-            played = _guarded(kit, play, name, env, seed, "random") if env is not None else None
+            env = made(kit, name, factory, limit)
+            played = guarded_play(kit, play, name, env, seed, "random") if env is not None else None
             if played is None:
                 continue
             turns = sum(step < limit for step in known.steps)
@@ -441,9 +408,10 @@ def _limits(kit: Kit, name: str, factory: Factory, play: Callable[..., Played]) 
 def _idle(kit: Kit, factory: Factory) -> None:
     """Rule 9: what idle agents say has no effect."""
     for seed in kit.within(kit.seeds[:3]):
-        with kit.guarded("making the Parallel environment"):
-            env = make_environment(factory, kit.played, max_steps=kit.cap)
-            played = _guarded(kit, play_parallel, "Parallel", env, seed, "random", idle=True)
-            quiet = _guarded(kit, play_parallel, "Parallel", env, seed, "random")
-            if played is not None and (quiet is None or played.seen() != quiet.seen()):
-                kit.fail(9, "Parallel: what idle agents send has no effect", seed=seed, key="idle")
+        env = made(kit, "Parallel", factory)
+        if env is None:
+            continue
+        played = guarded_play(kit, play_parallel, "Parallel", env, seed, "random", idle=True)
+        quiet = guarded_play(kit, play_parallel, "Parallel", env, seed, "random")
+        if played is not None and (quiet is None or played.seen() != quiet.seen()):
+            kit.fail(9, "Parallel: what idle agents send has no effect", seed=seed, key="idle")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gem_ma.kernel.scenario import Scenario
@@ -40,10 +40,8 @@ def fork(kit: Kit) -> None:
                     "the scenario object takes no further attributes, so its calls were not"
                     " counted",
                 )
-            try:
+            with suppress(Failed):
                 _everywhere(kit, scenario, seed, player, runs)
-            except Failed:
-                continue
         own_streams(kit, seed)
 
 
@@ -67,13 +65,7 @@ def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list
     stills = [_Still(game)]
     _fork_now(kit, game, stills[-1], runs)
     while game.pending and game.step < min(kit.cap, STEPS):
-        kit.send(
-            game,
-            {
-                agent: cast.say(agent, asked.legal, asked.tools)
-                for agent, asked in game.pending.items()
-            },
-        )
+        kit.finish(game, cast, game.step + 1)
         stills.append(_Still(game))
         _fork_now(kit, game, stills[-1], runs)
     # once more from the end: a fork goes back to any step, not only to the open one
@@ -90,15 +82,10 @@ def _everywhere(kit: Kit, scenario: Scenario, seed: int, player: str, runs: list
             )
             _play_out(kit, game, other, step, seed, stills[-1])
             other.close()
-    if fault := difference(stills[-1].trace, trace(game)):
-        kit.fail(
-            8,
-            f"a fork leaves its parent untouched; {fault[0]}",
-            agent=fault[1],
-            step=fault[2],
-            seed=seed,
-            key="parent",
-        )
+    now = trace(game)
+    kit.same(
+        8, "a fork leaves its parent untouched", stills[-1].trace, now, seed=seed, key="parent"
+    )
     game.close()
 
 
@@ -120,8 +107,8 @@ def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
     seed = game.seed
     step = game.step
 
-    def fail(message: str, **more: Any) -> None:
-        kit.fail(8, message, **{"step": step, "seed": seed, **more})
+    def fail(message: str) -> None:
+        kit.fail(8, message, step=step, seed=seed)
 
     first = _forked(kit, game, None)
     second = _forked(kit, game, None)
@@ -134,13 +121,8 @@ def _fork_now(kit: Kit, game: Any, still: _Still, runs: list[int]) -> None:
     _compare(kit, still, first, step, seed, "a fork stands where its parent stands")
     for other in (first, second):
         _finish(kit, other, seed, step)
-    if fault := difference(trace(first), trace(second)):
-        fail(
-            f"two forks with the same actions are the same play; {fault[0]}",
-            agent=fault[1],
-            step=fault[2],
-            key="two forks",
-        )
+    alike = "two forks with the same actions are the same play"
+    kit.same(8, alike, trace(first), trace(second), seed=seed, key="two forks")
     # only now: what a fork shares with its parent shows when the fork is played
     after = _Still(game)
     parts = (after.rng, after.asked, after.calls)
@@ -166,32 +148,23 @@ def _reseeded(kit: Kit, game: Any, still: _Still) -> None:
         )
     _finish(kit, reseeded, seed, step)
     again = _forked(kit, reseeded, None)
-    if again is not None and (fault := difference(trace(reseeded), trace(again))):
-        kit.fail(
-            8,
-            f"a reseeded fork replays; {fault[0]}",
-            agent=fault[1],
-            step=fault[2],
-            seed=seed,
-            key="reseeded",
-        )
+    if again is not None:
+        replayed = trace(again)
+        kit.same(8, "a reseeded fork replays", trace(reseeded), replayed, seed=seed, key="reseeded")
 
 
 def _finish(kit: Kit, game: Any, seed: int, step: int) -> None:
     # a stream of its own: the parent's words would lead it to the parent's end
     cast = Cast("random", f"{seed}/fork/{step}", kit.agents)
     kit.finish(game, cast, game.step + 6, "a fork")
-    with kit.guarded("closing a fork", seed=seed, rule=6):
-        game.close()
+    kit.close(game, "closing a fork")
 
 
 def _compare(kit: Kit, still: _Still, other: Any, step: int, seed: int, rule: str) -> None:
-    fault = difference(still.trace, trace(other))
-    if fault:
-        kit.fail(
-            8, f"{rule}; {fault[0]}", agent=fault[1], step=step, seed=seed, key=(rule, "trace")
-        )
-    elif {
+    key = (rule, "trace")
+    if not kit.same(8, rule, still.trace, trace(other), seed=seed, key=key, step=step):
+        return
+    if {
         a: (p.legal, tuple(t.name for t in p.tools)) for a, p in other.pending.items()
     } != still.asked:
         kit.fail(8, f"{rule}; another Ask is open", step=step, seed=seed, key=(rule, "asked"))
@@ -214,15 +187,8 @@ def _play_out(kit: Kit, parent: Any, other: Any, step: int, seed: int, last: _St
         group = {turn.agent: turn.action for turn in turns if turn.step == other.step}
         kit.send(other, group, "a fork with its parent's actions", 8)
         turns = [turn for turn in turns if turn.step >= other.step]
-    if fault := difference(last.trace, trace(other)):
-        kit.fail(
-            8,
-            f"a fork with its parent's actions becomes its parent; {fault[0]}",
-            agent=fault[1],
-            step=fault[2],
-            seed=seed,
-            key="play out",
-        )
+    same = "a fork with its parent's actions becomes its parent"
+    kit.same(8, same, last.trace, trace(other), seed=seed, key="play out")
 
 
 # -- random streams of the scenario's own --------------------------------------------------------

@@ -17,7 +17,13 @@ from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Asked
 from gem_ma.testing.clock import TooSlow, time_limit
 from gem_ma.testing.kit import PLAY_S, Failed, Kit
-from gem_ma.testing.play_environments import Factory, accepts, make_environment, reset
+from gem_ma.testing.play_environments import (
+    Factory,
+    accepts,
+    guarded_play,
+    make_environment,
+    reset,
+)
 from gem_ma.testing.players import Cast
 from gem_ma.testing.same_play import compare
 from gem_ma.testing.traces import trace
@@ -86,7 +92,7 @@ def gym(kit: Kit, factory: Factory) -> None:
             for player in ("random", "mixed", "fuzz1"):
                 seats.player = player
                 seats.stream = seed
-                played = _guarded(kit, env, seat, seed, player)
+                played = guarded_play(kit, play_gym, "Gymnasium", env, seed, player, agent=seat)
                 if played is not None:
                     _against_kernel(kit, env, seat, seed, player, played, seats.seated)
         # 0 is a seed like any other, and false in Python
@@ -96,7 +102,9 @@ def gym(kit: Kit, factory: Factory) -> None:
             episodes = []
             for abandoned in (0, 2):  # actions of an episode that is left in the middle
                 _abandon(env, abandoned)
-                episodes.append(_guarded(kit, env, seat, seed, "random"))
+                episodes.append(
+                    guarded_play(kit, play_gym, "Gymnasium", env, seed, "random", agent=seat)
+                )
             # None is an episode that failed, which was found where it was played
             if all(episodes) and episodes[0].seen() != episodes[1].seen():  # type: ignore[union-attr]
                 message = (
@@ -124,21 +132,6 @@ def _own_seat(kit: Kit, env: Any) -> str:
     return agent if agent in kit.agents else "?"
 
 
-def _guarded(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played | None:
-    if kit.spent:
-        raise Failed  # half of a comparison would look like a fault
-    if kit.hung:
-        return None
-    try:
-        with time_limit(PLAY_S):
-            return play_gym(kit, env, agent, seed, player)
-    except (KeyboardInterrupt, Failed):
-        raise
-    except BaseException as error:
-        kit.error(error, f"the Gymnasium environment with player {player}", agent=agent, seed=seed)
-        return None
-
-
 class _Spaced:
     """A Gymnasium environment with PettingZoo's way of asking for a space, for the checks of
     `Watch`."""
@@ -150,7 +143,7 @@ class _Spaced:
         return self.env.observation_space
 
 
-def play_gym(kit: Kit, env: Any, agent: str, seed: int, player: str) -> Played:
+def play_gym(kit: Kit, env: Any, seed: int, player: str, *, agent: str) -> Played:
     """One episode of one seat under all checks."""
     played = Played((agent,))
     watch = Watch(kit, _Spaced(env), "Gymnasium", seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import Any
 
 from gem_ma.kernel.parsing.legal import parse_legal
@@ -41,32 +42,25 @@ def legal_strings(kit: Kit) -> None:
     started = time.process_time()
     closed = False
     seen: set[Any] = set()
-    for seed in kit.within(kit.seeds):
-        for player in PLAIN:
-            try:
-                play = kit.known(seed, player)
-            except Failed:
+    for seed, _, play in kit.plays(PLAIN):
+        for (agent, _, legal, _), step in zip(play.turns, play.steps, strict=True):
+            if legal is None:
                 continue
-            for (agent, _, legal, _), step in zip(play.turns, play.steps, strict=True):
-                if legal is None:
-                    continue
-                closed = True
-                # reading a list does not depend on the play
-                if legal not in seen:
-                    seen.add(legal)
-                    _readable(kit, legal, agent, step, seed)
-                if (
-                    budget > 0
-                    and time.process_time() - started < LEGAL_S
-                    and (legal, agent, step) not in seen
-                ):
-                    seen.add((legal, agent, step))
-                    # each string costs a play; a list of hundreds would take all the time
-                    budget -= min(len(legal), 24)
-                    try:
-                        _takes_each(kit, play, agent, step, seed, legal)
-                    except Failed:
-                        continue
+            closed = True
+            # reading a list does not depend on the play
+            if legal not in seen:
+                seen.add(legal)
+                _readable(kit, legal, agent, step, seed)
+            if (
+                budget > 0
+                and time.process_time() - started < LEGAL_S
+                and (legal, agent, step) not in seen
+            ):
+                seen.add((legal, agent, step))
+                # each string costs a play; a list of hundreds would take all the time
+                budget -= min(len(legal), 24)
+                with suppress(Failed):
+                    _takes_each(kit, play, agent, step, seed, legal)
     if not closed:
         kit.skip(10, "no Ask has a legal list")
 

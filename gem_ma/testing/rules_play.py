@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gem_ma.kernel.effects import Scenario
@@ -20,40 +21,30 @@ MOST_TASKS = 100  # among which the key of a task is looked for
 
 def liveness(kit: Kit) -> None:
     """Rule 11, and every other fault that the kernel itself refuses: each player plays."""
-    for seed in kit.within(kit.seeds, 1.0):
-        for player in PLAYERS:
-            try:
-                kit.known(seed, player)
-            except Failed:
-                continue
+    for _ in kit.plays(PLAYERS, seconds=1.0):
+        pass  # what fails is written down
 
 
 def observation(kit: Kit) -> None:
     """Rule 3 on the kernel: what is shown can be written as JSON, and history is never shown
     again."""
-    for seed in kit.within(kit.seeds[:3]):
-        for player in ("random", "mixed"):
-            try:
-                play = kit.known(seed, player)
-            except Failed:
-                continue
-            for agent, view in play.views.items():
-                try:
-                    # as ASCII with escapes, and as it is: a lone surrogate passes only the first
-                    json.dumps(view).encode("utf-8")
-                    json.dumps(view, ensure_ascii=False).encode("utf-8")
-                except (ValueError, TypeError) as error:
-                    kit.fail(
-                        3,
-                        f"what an agent is shown travels as JSON and UTF-8; {error}",
-                        agent=agent,
-                        seed=seed,
-                    )
-        try:
-            # player "marked" says texts that are found again wherever they are shown
-            _no_history(kit, kit.known(seed, "marked"), seed)
-        except Failed:
+    # player "marked" says texts that are found again wherever they are shown
+    for seed, player, play in kit.plays(("random", "mixed", "marked"), kit.seeds[:3]):
+        if player == "marked":
+            _no_history(kit, play, seed)
             continue
+        for agent, view in play.views.items():
+            try:
+                # as ASCII with escapes, and as it is: a lone surrogate passes only the first
+                json.dumps(view).encode("utf-8")
+                json.dumps(view, ensure_ascii=False).encode("utf-8")
+            except (ValueError, TypeError) as error:
+                kit.fail(
+                    3,
+                    f"what an agent is shown travels as JSON and UTF-8; {error}",
+                    agent=agent,
+                    seed=seed,
+                )
 
 
 def _no_history(kit: Kit, play: Trace, seed: int) -> None:
@@ -101,14 +92,11 @@ def fuzz(kit: Kit) -> None:
 
 
 def _fuzzed(kit: Kit, seed: int, cast: Cast, who: str, cap: int) -> None:
-    try:
+    with suppress(Failed):
         game = kit.start(seed)
         while game.pending and game.step < cap:
             _recorded_turn(kit, game, cast, who)
-        with kit.guarded("closing the play", seed=seed, rule=6):
-            game.close()
-    except Failed:
-        return
+        kit.close(game)
 
 
 def _recorded_turn(kit: Kit, game: Any, cast: Cast, who: str) -> None:
@@ -171,36 +159,27 @@ def ending(kit: Kit) -> None:
         within = None
     if not _is_own_limit(kit.scenario.limits):
         kit.fail(6, f"limits is Limits(max_steps=N) or None; got {kit.scenario.limits!r}")
-    for seed in kit.within(kit.seeds):
-        for player in PLAYERS if within is not None else ():
-            try:
-                play = kit.known(seed, player)
-            except Failed:
-                continue
-            if play.length > (within or 0) or not play.over:
-                took = f"it took {play.length}" if play.over else f"it goes on after {play.length}"
-                message = (
-                    f"ends_within = {within} promises at most so many decision points (each Ask is"
-                    f" one), whoever plays; with player {player} {took}"
-                )
-                kit.fail(6, message, step=play.length, seed=seed, key="ends_within")
-    for seed in kit.within(kit.seeds[:2]):
-        for player in ("first", "random", "silent"):
-            try:
-                _close_everywhere(kit, seed, player)
-            except Failed:
-                continue
+    for seed, player, play in kit.plays(PLAYERS if within is not None else ()):
+        if play.length > (within or 0) or not play.over:
+            took = f"it took {play.length}" if play.over else f"it goes on after {play.length}"
+            message = (
+                f"ends_within = {within} promises at most so many decision points (each Ask is"
+                f" one), whoever plays; with player {player} {took}"
+            )
+            kit.fail(6, message, step=play.length, seed=seed, key="ends_within")
+    for seed, player, play in kit.plays(("first", "random", "silent"), kit.seeds[:2]):
+        with suppress(Failed):
+            _close_everywhere(kit, seed, player, play.length)
 
 
-def _close_everywhere(kit: Kit, seed: int, player: str) -> None:
+def _close_everywhere(kit: Kit, seed: int, player: str, length: int) -> None:
     # each step plays all before it once more, so that a long play is closed at its first steps only
-    for step in range(min(kit.known(seed, player).length, 12) + 1):
+    for step in range(min(length, 12) + 1):
         game = kit.start(seed)
         kit.finish(game, Cast(player, seed, kit.agents), step)
-        with kit.guarded("closing the play", seed=seed, rule=6):
-            # a second close does nothing
-            game.close()
-            game.close()
+        # a second close does nothing
+        kit.close(game)
+        kit.close(game)
         if game.pending:
             kit.fail(6, "nobody is asked after a play is closed", step=step, seed=seed)
 
@@ -208,54 +187,48 @@ def _close_everywhere(kit: Kit, seed: int, player: str) -> None:
 def rewards(kit: Kit) -> None:
     """Rule 7 on the kernel: finite entries for known agents that are present; declared sums
     hold."""
-    for seed in kit.within(kit.seeds):
-        for player in PLAYERS:
-            try:
-                play = kit.known(seed, player)
-            except Failed:
-                continue
-            for step, agent, value, _ in play.ledger:
-                if agent not in kit.agents:
-                    kit.fail(
-                        7,
-                        f"rewards name agents of the scenario; the ledger pays {agent!r}",
-                        step=step,
-                        seed=seed,
-                    )
-                # inf - inf and nan - nan are nan
-                elif not isinstance(value, float) or value - value != 0:
-                    kit.fail(
-                        7,
-                        f"rewards are finite numbers; the ledger holds {value!r}",
-                        agent=agent,
-                        step=step,
-                        seed=seed,
-                    )
-                    return
-            totals = play.totals(kit.agents)
-            # rounding grows with what was paid
-            scale = 1e-9 * max(1.0, sum(abs(value) for _, _, value, _ in play.ledger))
-            has_teams = kit.scenario.teams or _says(kit, "team")
-            sums = kit.scenario.zero_sum and not has_teams
-            if play.over and sums and abs(sum(totals.values())) > scale:
+    for seed, _, play in kit.plays(PLAYERS):
+        for step, agent, value, _ in play.ledger:
+            if agent not in kit.agents:
                 kit.fail(
                     7,
-                    "declared zero_sum: an episode's rewards sum to 0, not"
-                    f" {sum(totals.values()):g}",
+                    f"rewards name agents of the scenario; the ledger pays {agent!r}",
+                    step=step,
                     seed=seed,
-                    key="zero_sum",
                 )
-            if (
-                play.over
-                and kit.scenario.cooperative
-                and max(totals.values()) - min(totals.values()) > scale
-            ):
+            # inf - inf and nan - nan are nan
+            elif not isinstance(value, float) or value - value != 0:
                 kit.fail(
                     7,
-                    f"declared cooperative: all agents are paid alike, not {totals}",
+                    f"rewards are finite numbers; the ledger holds {value!r}",
+                    agent=agent,
+                    step=step,
                     seed=seed,
-                    key="cooperative",
                 )
+                return
+        totals = play.totals(kit.agents)
+        # rounding grows with what was paid
+        scale = 1e-9 * max(1.0, sum(abs(value) for _, _, value, _ in play.ledger))
+        has_teams = kit.scenario.teams or _says(kit, "team")
+        sums = kit.scenario.zero_sum and not has_teams
+        if play.over and sums and abs(sum(totals.values())) > scale:
+            kit.fail(
+                7,
+                f"declared zero_sum: an episode's rewards sum to 0, not {sum(totals.values()):g}",
+                seed=seed,
+                key="zero_sum",
+            )
+        if (
+            play.over
+            and kit.scenario.cooperative
+            and max(totals.values()) - min(totals.values()) > scale
+        ):
+            kit.fail(
+                7,
+                f"declared cooperative: all agents are paid alike, not {totals}",
+                seed=seed,
+                key="cooperative",
+            )
     _teams(kit)
 
 
@@ -290,8 +263,7 @@ def _teams(kit: Kit) -> None:
                 kit.fail(7, f"team() and role() give a text; got {words} and {roles}", seed=seed)
             elif scenario.zero_sum and game.over:
                 _sum_of_teams(kit, episode, words)
-        with kit.guarded("closing the play", seed=seed, rule=6):
-            game.close()
+        kit.close(game)
 
 
 def _sum_of_teams(kit: Kit, episode: Episode, words: Mapping[str, str]) -> None:

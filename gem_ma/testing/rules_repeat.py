@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-import sys
+from collections.abc import Iterator
 from typing import Any
+
+import numpy
 
 from gem_ma.testing.calls import remembering
 from gem_ma.testing.kit import Failed, Kit
@@ -21,19 +23,15 @@ def determinism(kit: Kit) -> None:
     """Rule 1: a play is a function of seed, task and actions."""
     for seed in kit.within(kit.seeds[:6]):
         for player in PLAIN:
-            try:
+            with contextlib.suppress(Failed):
                 _same_again(kit, seed, player)
-            except Failed:
-                continue
     tasks_untouched(kit)
     for seed, other in kit.within(
         tuple(zip(kit.seeds, [*kit.seeds[1:], kit.seeds[0]], strict=True))
     ):
         for player in ("first", "random"):
-            try:
+            with contextlib.suppress(Failed):
                 _interleaved(kit, seed, other, player)
-            except Failed:
-                continue
     _chance(kit)
 
 
@@ -42,15 +40,8 @@ def _same_again(kit: Kit, seed: int, player: str) -> None:
     # a play that was left in the middle may leave something in the object
     _cut_short(kit, seed, player)
     second = kit.play(seed, player)
-    if fault := difference(first, second):
-        kit.fail(
-            1,
-            f"the same seed, task and actions give the same play; {fault[0]}",
-            agent=fault[1],
-            step=fault[2],
-            seed=seed,
-            key="again",
-        )
+    same = "the same seed, task and actions give the same play"
+    kit.same(1, same, first, second, seed=seed, key="again")
 
 
 def tasks_untouched(kit: Kit) -> None:
@@ -88,8 +79,7 @@ def _plain(value: Any) -> Any:
 def _cut_short(kit: Kit, seed: int, player: str) -> None:
     game = kit.start(seed)
     kit.finish(game, Cast(player, seed, kit.agents), 1)
-    with kit.guarded("closing the play", seed=seed, rule=6):
-        game.close()
+    kit.close(game)
 
 
 def _interleaved(kit: Kit, seed: int, other: int, player: str) -> None:
@@ -100,13 +90,9 @@ def _interleaved(kit: Kit, seed: int, other: int, player: str) -> None:
         for game, cast in zip(games, casts, strict=True):
             kit.finish(game, cast, min(kit.cap, game.step + 1))
     for game, s in zip(games, (seed, other), strict=True):
-        if fault := difference(kit.known(s, player), trace(game)):
-            message = (
-                f"two plays of one object may interleave, state is local to play(); {fault[0]}"
-            )
-            kit.fail(1, message, agent=fault[1], step=fault[2], seed=s, key="interleaved")
-        with kit.guarded("closing the play", seed=s, rule=6):
-            game.close()
+        local = "two plays of one object may interleave, state is local to play()"
+        kit.same(1, local, kit.known(s, player), trace(game), seed=s, key="interleaved")
+        kit.close(game)
 
 
 def _chance(kit: Kit) -> None:
@@ -135,8 +121,7 @@ def _chance(kit: Kit) -> None:
                 drew = drew or game.rng.getstate() != fresh
                 plays.append(trace(game))
                 offered = offered or any(turn.legal or turn.tools for turn in game.turns)
-                with kit.guarded("closing the play", seed=seed, rule=6):
-                    game.close()
+                kit.close(game)
             except Failed:
                 continue
         differs = differs or any(difference(plays[0], play) for play in plays)
@@ -164,52 +149,51 @@ def _chance(kit: Kit) -> None:
 
 def global_state(kit: Kit) -> None:
     """Rule 2: global random state is neither touched nor read."""
-    numpy = sys.modules.get("numpy") or _import_numpy()
-    states = random.getstate(), numpy.random.get_state()
-    try:
+    with restored_random():
         for seed in kit.within(kit.seeds[:4]):
             for player in ("random", "mixed"):
                 plays = []
                 # two states: a play that reads the global one differs between them
                 for state in (1, 2):
-                    random.seed(state)
-                    numpy.random.seed(state)
-                    before = random.getstate(), repr(numpy.random.get_state())
+                    before = seeded_random(state)
                     try:
                         plays.append(kit.play(seed, player))
                     except Failed:
                         continue
-                    if random.getstate() != before[0]:
-                        kit.fail(
-                            2,
-                            "no play touches the global state of `random`; all randomness comes"
-                            " from rng",
-                            seed=seed,
-                        )
-                    # an array inside: compared as text
-                    if repr(numpy.random.get_state()) != before[1]:
-                        kit.fail(
-                            2,
-                            "no play touches the global state of `numpy.random`; all randomness"
-                            " comes from rng",
-                            seed=seed,
-                        )
-                if len(plays) == 2 and (fault := difference(*plays)):
-                    kit.fail(
-                        2,
-                        f"global random state has no influence on a play; {fault[0]}",
-                        agent=fault[1],
-                        step=fault[2],
-                        seed=seed,
-                        key="read",
-                    )
+                    for name, old, new in zip(STREAMS, before, random_states(), strict=True):
+                        if new != old:
+                            kit.fail(
+                                2,
+                                f"no play touches the global state of `{name}`; all randomness"
+                                " comes from rng",
+                                seed=seed,
+                            )
+                if len(plays) == 2:
+                    unread = "global random state has no influence on a play"
+                    kit.same(2, unread, *plays, seed=seed, key="read")
+
+
+STREAMS = ("random", "numpy.random")
+
+
+def random_states() -> tuple[object, str]:
+    """The states of `STREAMS`, to be compared; that of numpy has an array inside, so as text."""
+    return random.getstate(), repr(numpy.random.get_state())
+
+
+def seeded_random(seed: int) -> tuple[object, str]:
+    """Seeds both, and gives their states."""
+    random.seed(seed)
+    numpy.random.seed(seed)
+    return random_states()
+
+
+@contextlib.contextmanager
+def restored_random() -> Iterator[None]:
+    """Both are at the end what they were."""
+    states = random.getstate(), numpy.random.get_state()
+    try:
+        yield
     finally:
         random.setstate(states[0])
         numpy.random.set_state(states[1])
-
-
-def _import_numpy() -> Any:
-    # imported by itself it may draw: before the states are taken
-    import numpy
-
-    return numpy

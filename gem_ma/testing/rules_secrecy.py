@@ -106,10 +106,8 @@ def _dealt(kit: Kit, deal: Any) -> None:
             if len(pair.owners) == 1:
                 kit.swapped.setdefault(agent, pair)
             for player in ("first", "random", "last", "mixed"):
-                try:
+                with contextlib.suppress(Failed):
                     _alike(kit, pair, player)
-                except Failed:
-                    continue
 
 
 def _drawn_first(kit: Kit, deal: Any, task: Any) -> None:
@@ -125,8 +123,7 @@ def _drawn_first(kit: Kit, deal: Any, task: Any) -> None:
         game = kit.start(seed, scenario=differing(kit.scenario, deal=noted), task=task)
     except (Failed, TypeError):
         return
-    with kit.guarded("closing the play", seed=seed, rule=6):
-        game.close()
+    kit.close(game)
     if states != [random.Random(seed).getstate()]:
         what = f"deals {len(states)} times" if len(states) != 1 else "draws before it deals"
         kit.fail(4, f"play() deals once, before it draws anything else; it {what}", seed=seed)
@@ -256,8 +253,7 @@ def _alike(kit: Kit, pair: Pair, player: str) -> None:
         for game, actions in zip(games, acts, strict=True):
             kit.send(game, actions, "the same play with another secret")
     for game in games:
-        with kit.guarded("closing the play", seed=seed, rule=6):
-            game.close()
+        kit.close(game)
 
 
 def _acts(
@@ -432,10 +428,8 @@ def _private(kit: Kit, private: Mapping[str, Any]) -> None:
         kit.swapped.setdefault(agent, pair)
         for seed in kit.seeds[:3]:
             for player in ("first", "random"):
-                try:
+                with contextlib.suppress(Failed):
                     _alike(kit, pair._replace(seed=seed), player)
-                except Failed:
-                    continue
 
 
 def _with_fields(task: Any, other: Any, fields: tuple[str, ...]) -> Any:
