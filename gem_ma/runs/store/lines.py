@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -93,7 +92,7 @@ def read_episodes(
     if rows is None:
         # which line is the last attempt is known at the end of the file alone
         rows = [
-            Head(len(line), "", "", *_identity(file, number, line))
+            Head(len(line), "", "", *_located_head(file, number, line)[0])
             for number, line in _whole_lines(file)
         ]
     places: dict[EpisodeId, tuple[int, int, int]] = {}
@@ -344,22 +343,6 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-# what we write begins so; another order of keys is read in full
-_ID = re.compile(rb'\{"schema":[12],"id":(\["(?:[^"\\]|\\.)*",-?\d+,-?\d+\]),"')
-
-
-def _identity(file: Path, number: int, line: bytes) -> EpisodeId:
-    """The id of a line, without decoding all of it where we wrote it ourselves."""
-    try:
-        ours = _ID.match(line)
-        if ours:
-            task, seed, repeat = load_json(ours[1])
-            return (task, seed, repeat)
-        return _checked(load_json(line))[0]
-    except StoreError as error:
-        raise type(error)(f"{where(file, number)}: {error}") from None
-
-
 def _checked(data: Any) -> tuple[EpisodeId, End]:
     if not isinstance(data, dict):
         raise StoreError(f"expected an object, got {type(data).__name__}")
@@ -410,10 +393,7 @@ def scan_episodes(file: Path, known: Sequence[Kind] = (), kind: type[Kind] = Hea
         row = known[number - 1] if number <= len(known) else None
         if row is None or not row.is_of(line):
             scanned.is_known = False
-            try:
-                id_, end = _head(line)
-            except StoreError as error:
-                raise type(error)(f"{where(file, number)}: {error}") from None
+            id_, end = _located_head(file, number, line)
             row = kind(len(line), line_digest(line), end.value, *id_)
         scanned.rows.append(row)
 
@@ -429,6 +409,14 @@ class _Line(msgspec.Struct):
 
 
 _LINES = msgspec.json.Decoder(_Line)
+
+
+def _located_head(file: Path, number: int, line: bytes) -> tuple[EpisodeId, End]:
+    try:
+        return _head(line)
+    except StoreError as error:
+        # of its own class: a newer schema has another exit code
+        raise type(error)(f"{where(file, number)}: {error}") from None
 
 
 def _head(line: bytes) -> tuple[EpisodeId, End]:
