@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
 from gem_ma.cli.examine import examine
 from gem_ma.cli.runs import run_folder
@@ -49,7 +49,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
-@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
+@click.argument("source", shell_complete=sources, metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
 @base_url_option
 @click.option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import played_run
 from gem_ma.cli.terminal import columns, counted, emit, emit_json, json_option, once
 from gem_ma.runs.comparing import compare_runs
@@ -21,8 +21,8 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("first", type=RunName(), metavar="A")
-@click.argument("second", type=RunName(), metavar="B")
+@click.argument("first", shell_complete=run_names, metavar="A")
+@click.argument("second", shell_complete=run_names, metavar="B")
 @click.option(
     "--score",
     "scores",

@@ -11,17 +11,11 @@ import os
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from gem_ma.cli.terminal import emit
-
-if TYPE_CHECKING:
-    Text = click.ParamType[str]
-else:
-    Text = click.ParamType  # older releases of click have no such type arguments
 
 SHELLS = ("bash", "zsh", "fish")
 # nobody reads a longer list, and each name costs the Tab some time
@@ -45,40 +39,26 @@ def command(shell: str) -> int:
     return 0
 
 
-class Source(Text):
-    """A config file, the name of a shipped config, or a scenario."""
+def sources(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Config files, names of shipped configs, and scenarios."""
+    from gem_ma import registry
+    from gem_ma.config.sources import shipped_configs
 
-    name = "source"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from gem_ma import registry
-        from gem_ma.config.sources import shipped_configs
-
-        # an error would be printed into the line that is being typed
-        with contextlib.suppress(Exception):
-            names = [*registry.catalog("scenarios"), *(path.stem for path in shipped_configs())]
-            return _offers(names, incomplete)
-        return _offers((), incomplete)
-
-
-class RunName(Text):
-    """A run folder, or the name of one below runs/."""
-
-    name = "run"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        names: list[str] = []
-        with contextlib.suppress(OSError):
-            folders = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
-            # both forms can be typed: the name below runs/, and the path
-            names = [
-                name for path in islice(folders, RUNS_OFFERED) for name in (path.name, str(path))
-            ]
+    # an error would be printed into the line that is being typed
+    with contextlib.suppress(Exception):
+        names = [*registry.catalog("scenarios"), *(path.stem for path in shipped_configs())]
         return _offers(names, incomplete)
+    return _offers((), incomplete)
+
+
+def run_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Run folders, and the names of those below runs/."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        folders = (path.parent for path in sorted(Path("runs").glob("*/manifest.json")))
+        # both forms can be typed: the name below runs/, and the path
+        names = [name for path in islice(folders, RUNS_OFFERED) for name in (path.name, str(path))]
+    return _offers(names, incomplete)
 
 
 def _offers(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.episode import find, means, name_of, verdict
 from gem_ma.cli.runs import played_run
 from gem_ma.cli.stopping import Stopping
@@ -81,7 +81,7 @@ class Wish:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=RunName())
+@click.argument("run", shell_complete=run_names)
 @click.option(
     "--episode",
     "which",

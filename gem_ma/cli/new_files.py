@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from gem_ma import registry
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.terminal import emit, emit_json
 from gem_ma.config.check import single
 from gem_ma.kernel.errors import ConfigError
@@ -87,7 +87,14 @@ def agent(name: str, model: bool, as_json: bool) -> int:
 
 @click.command(name="config")
 @click.argument("name")
-@click.option("--scenario", "source", type=Source(), required=True, help="A scenario, or game.py.")
+@click.option(
+    "--scenario",
+    "source",
+    metavar="SOURCE",
+    shell_complete=sources,
+    required=True,
+    help="A scenario, or game.py.",
+)
 @click.option(
     "--learns",
     multiple=True,

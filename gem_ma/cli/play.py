@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.episode import name_of
 from gem_ma.cli.run import play
 from gem_ma.cli.seats import seated
@@ -24,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
-@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
+@click.argument("source", shell_complete=sources, metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
 @base_url_option
 @click.option("--as", "agent", metavar="AGENT", help="Your seat.  [default: the only agent]")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit, emit_json, json_option, once, progress_line
 from gem_ma.kernel.errors import ConfigError
@@ -24,7 +24,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("runs", type=RunName(), nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", shell_complete=run_names, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "-o",
     "--out",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.processes import check_ray, spread, worker_options
 from gem_ma.cli.run import play
 from gem_ma.cli.runs import run_folder
@@ -30,7 +30,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=RunName())
+@click.argument("run", shell_complete=run_names)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--retry-failed", is_flag=True, help="Play failed episodes once more; the new attempt counts."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import played_run, show_summary
 from gem_ma.cli.terminal import json_option, progress_line
 from gem_ma.runs.store import read_episodes, read_rows, read_summary
@@ -29,7 +29,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=RunName())
+@click.argument("run", shell_complete=run_names)
 @click.option(
     "--scenario",
     metavar="NAME|FILE",

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.run import play
 from gem_ma.cli.terminal import (
     concurrency_option,
@@ -36,7 +36,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", type=Source(), metavar="CONFIG")
+@click.argument("source", shell_complete=sources, metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "--seat", "seats", multiple=True, required=True, help="The agent to take; several are allowed."

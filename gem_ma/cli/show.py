@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gem_ma import registry
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import lost_rows, run_folder, show_summary, success_of
 from gem_ma.cli.terminal import columns, emit, emit_json, json_option, progress_line
 from gem_ma.kernel.episode import End
@@ -33,7 +33,9 @@ SPLITS = ("train", "val", "dev", "test", "shift")
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("what", type=RunName(), nargs=-1, required=True, metavar="scenario ID | RUN")
+@click.argument(
+    "what", shell_complete=run_names, nargs=-1, required=True, metavar="scenario ID | RUN"
+)
 @click.option(
     "--episode",
     metavar="WHICH",

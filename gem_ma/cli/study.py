@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.runs import report_of
 from gem_ma.cli.stopping import Interrupted, Stopping
 from gem_ma.cli.study_tables import show_study
@@ -48,7 +48,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", type=Source(), metavar="CONFIG")
+@click.argument("source", shell_complete=sources, metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @tasks_option
 @concurrency_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit, once
 from gem_ma.kernel.errors import ConfigError
@@ -22,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=RunName(), required=False, metavar="[RUN|FOLDER]")
+@click.argument("run", shell_complete=run_names, required=False, metavar="[RUN|FOLDER]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: a free one]")
 @click.option(
     "--scenario",
