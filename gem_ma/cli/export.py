@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from gem_ma.cli.completion import RunName
+from gem_ma.cli.completion import run_names
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.terminal import emit, emit_json, json_option, progress_line
-from gem_ma.config.seats import key_of
+from gem_ma.config.seats import key_of, seats_in
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.pages.static.study_file import png_of, study_svg
 from gem_ma.runs.export.model import export_model
@@ -21,7 +21,6 @@ from gem_ma.runs.export.writing import Wish, export, has_images
 from gem_ma.runs.run import Played
 from gem_ma.runs.store import is_study, read_manifest, since_compared
 from gem_ma.runs.store.lines import read_resolved
-from gem_ma.runs.store.listing import seats_in
 from gem_ma.runs.stored import open_record
 from gem_ma.scores.sides import flat_rows
 from gem_ma.system.files import damage, read_json
@@ -38,7 +37,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("run", type=RunName())
+@click.argument("run", shell_complete=run_names)
 @click.option(
     "--to",
     "form",

@@ -195,3 +195,19 @@ def _name_items(document: Document, path: Keys, items: list[Any]) -> None:
             if inner[: len(where)] == where:
                 places[str(name), *inner[len(where) :]] = place
     document.put(path, Document(named, places))
+
+
+def entries_in(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
+    """The mappings in a section; nothing of another shape, since the file may be a stranger's."""
+    section = value.get(key) if isinstance(value, Mapping) else None
+    if not isinstance(section, Mapping):
+        return {}
+    return {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
+
+
+def seats_in(resolved: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The seats of a run: which scenario of several has it for itself ("" for all), agent, seat."""
+    blocks = {"": resolved, **entries_in(resolved, "scenarios")}
+    for world, block in blocks.items():
+        for agent, seat in entries_in(block, "agents").items():
+            yield world, agent, seat

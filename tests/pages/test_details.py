@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Turn
-from gem_ma.pages.static.figures import axis_of
+from gem_ma.pages.static.figures import Mark, axis_of
 from gem_ma.pages.static.learning import own_curves
-from gem_ma.pages.static.plots import Mark, heatmap, share_bar, whisker_chart
+from gem_ma.pages.static.plots import heatmap, share_bar, whisker_chart
 from gem_ma.pages.static.report import write_report
 from gem_ma.pages.static.scores import details, scores
 from gem_ma.runs.store import RunFolder

@@ -20,11 +20,11 @@ from jinja2 import UndefinedError
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import StoreError
 from gem_ma.kernel.types import Action, Image, Message, Reply, Tool, ToolCall, Turn
-from gem_ma.pages.static.figures import Curves, chart, interval_mark, line_chart, line_of
+from gem_ma.pages.static.figures import Curves, Mark, chart, interval_mark, line_chart, line_of
 from gem_ma.pages.static.folder import EPISODES, Leading
 from gem_ma.pages.static.learning import learning_curves
 from gem_ma.pages.static.page import Html, render, table
-from gem_ma.pages.static.plots import Mark, whisker_chart
+from gem_ma.pages.static.plots import whisker_chart
 from gem_ma.pages.static.report import PlainTable, Section, write_report
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.record.codec import load_episode

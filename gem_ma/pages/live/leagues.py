@@ -19,11 +19,11 @@ from gem_ma.pages.live.answers import (
     section,
     served,
 )
-from gem_ma.pages.static.figures import CLASSES, Curves, Point, chart, figure
+from gem_ma.pages.static.figures import CLASSES, Curves, Mark, Point, chart, figure
 from gem_ma.pages.static.folder import manifest, resolved
 from gem_ma.pages.static.learning import flatten, place_of, series_of
 from gem_ma.pages.static.page import Html, scrolled, table, text, warning
-from gem_ma.pages.static.plots import Mark, heatmap
+from gem_ma.pages.static.plots import heatmap
 from gem_ma.runs.store import read_metrics
 from gem_ma.system import files
 from gem_ma.training.loop.checkpoint import read_checkpoint

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gem_ma.config.document import dotted, parted, write
+from gem_ma.config.seats import seats_in
 from gem_ma.pages.static.page import Html, render, text
 from gem_ma.runs.store import read_tags
-from gem_ma.runs.store.listing import seats_in
 from gem_ma.scores.columns import COLUMNS, Column
 
 Facts = Mapping[str, Any]

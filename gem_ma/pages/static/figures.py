@@ -32,6 +32,14 @@ Point = tuple[float, float]
 Bounds = Mapping[float, tuple[float, float]]  # x -> the interval of the y there
 
 
+class Mark(NamedTuple):
+    """A value with its interval; a bound that the data cannot give is None."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
 class Line(NamedTuple):
     """One line of a chart: mean, lowest and highest of the seeds at each x. Of a single seed `low`
     and `high` are the ends of the intervals that are known, and else equal `mean`.

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from gem_ma.pages.static.figures import CLASSES, Frame, legend, marker, span
+from gem_ma.pages.static.figures import CLASSES, Frame, Mark, legend, marker, span
 from gem_ma.pages.static.page import scrolled, text
 
 _WIDTH = 720
 _BAR = 34
 _LETTER = 6.5  # pixels of a letter of a tick, in the mean
-
-
-class Mark(NamedTuple):
-    """A value with its interval; a bound that the data cannot give is None."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 def share_bar(shares: Mapping[str, float], *, title: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from gem_ma.kernel.spelling import decimal
-from gem_ma.pages.static.figures import RATE, Axis, axis_name, axis_of, figure, interval_cell
+from gem_ma.pages.static.figures import RATE, Axis, Mark, axis_name, axis_of, figure, interval_cell
 from gem_ma.pages.static.page import Html, render, table, text
-from gem_ma.pages.static.plots import Mark, share_bar, whisker_chart
+from gem_ma.pages.static.plots import share_bar, whisker_chart
 from gem_ma.scores.columns import table_columns
 from gem_ma.scores.groups import interval_text, is_cause, is_constant, is_zero
 from gem_ma.scores.together import MOST_RETURNS, shown

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from gem_ma.kernel.errors import GemMaError
 from gem_ma.kernel.spelling import decimal
 from gem_ma.pages.static.facts import facts_block
-from gem_ma.pages.static.figures import RATE, axis_name, axis_of, figure, interval_cell
+from gem_ma.pages.static.figures import RATE, Mark, axis_name, axis_of, figure, interval_cell
 from gem_ma.pages.static.page import Html, scrolled, table, text
-from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
+from gem_ma.pages.static.plots import heatmap, whisker_chart
 from gem_ma.pages.static.report import Section, write_report
 from gem_ma.runs.store import read_manifest, read_resolved, read_summary
 from gem_ma.scores.columns import table_columns

@@ -8,8 +8,8 @@ from typing import Any
 
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import nearest
-from gem_ma.pages.static.figures import drawing_file
-from gem_ma.pages.static.plots import Mark, heatmap, whisker_chart
+from gem_ma.pages.static.figures import Mark, drawing_file
+from gem_ma.pages.static.plots import heatmap, whisker_chart
 from gem_ma.pages.static.study import is_rate, look, mark, short_axis
 
 Summary = Mapping[str, Any]

@@ -14,9 +14,9 @@ import os
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from gem_ma.runs.store import places
-from gem_ma.scores.rows import Brief, Head, Kind
-from gem_ma.system.files import is_file, open_file, oserror, replace_file, stream
+from gem_ma.scores.groups import Id
+from gem_ma.scores.rows import Brief, Head, Kind, PlayRow
+from gem_ma.system.files import MOST_LINE, is_file, open_file, oserror, replace_file, stream
 from gem_ma.system.parts import RECORD, Part, open_parts, parts_of, size_of
 
 NAME = "index.jsonl"
@@ -60,6 +61,7 @@ class Stamp(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 _STAMPS = msgspec.json.Decoder(Stamp)
+_ROWS = msgspec.json.Decoder(PlayRow)
 
 
 def written(rows: Iterable[Head]) -> bytes:
@@ -224,6 +226,39 @@ def map_rows(
 def holds(path: Path, stamp: Stamp, end: int) -> bool:
     """Whether the rows, which end at this byte, are those of the stamp."""
     return map_rows(path, stamp, end, len) is not None
+
+
+class PlacedRows(Mapping[Id, PlayRow]):
+    """The rows of a large run that has not changed, each read where it is asked for; `read` gives
+    all of them."""
+
+    def __init__(
+        self, path: Path, found: places.Places, read: Callable[[], Mapping[Id, PlayRow]]
+    ) -> None:
+        self._path = path
+        self._places = found
+        self._read = read
+
+    def __getitem__(self, id_: Id) -> PlayRow:
+        play = self._places.find(id_)
+        if play is None:
+            raise KeyError(id_)
+        file = self._path / NAME
+        with oserror(file), stream(file, self._path) as opened:
+            opened.seek(self._places.rows[play])
+            line = opened.readline(MOST_LINE)
+        row = _ROWS.decode(line)
+        return row if row.id == id_ else self._all[id_]  # another id has this key
+
+    def __iter__(self) -> Iterator[Id]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @cached_property
+    def _all(self) -> Mapping[Id, PlayRow]:
+        return self._read()
 
 
 def _measure(sizes: array[int], block: bytes) -> None:

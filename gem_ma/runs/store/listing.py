@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_ma.config.document import read as read_yaml
+from gem_ma.config.seats import entries_in, seats_in
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.runs.store.index import fits, read_stamp
 from gem_ma.runs.store.lines import (
@@ -255,24 +256,8 @@ def _facts(resolved: Any) -> Played:
     scenario = resolved.get("scenario", {}) if isinstance(resolved, Mapping) else {}
     named = scenario.get("id") if isinstance(scenario, dict) else scenario
     # several by their names, which say more than ids that may be equal
-    named = named or ", ".join(_entries(resolved, "scenarios"))
+    named = named or ", ".join(entries_in(resolved, "scenarios"))
     return str(named or ""), _cast(resolved), _models(resolved)
-
-
-def _entries(value: Any, key: str) -> dict[str, Mapping[str, Any]]:
-    """The mappings in a section; nothing of another shape, since the file may be a stranger's."""
-    section = value.get(key) if isinstance(value, Mapping) else None
-    if not isinstance(section, Mapping):
-        return {}
-    return {str(name): entry for name, entry in section.items() if isinstance(entry, Mapping)}
-
-
-def seats_in(resolved: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The seats of a run: which scenario of several has it for itself ("" for all), agent, seat."""
-    blocks = {"": resolved, **_entries(resolved, "scenarios")}
-    for world, block in blocks.items():
-        for agent, seat in _entries(block, "agents").items():
-            yield world, agent, seat
 
 
 def _cast(resolved: Any) -> dict[str, str]:
@@ -285,7 +270,7 @@ def _cast(resolved: Any) -> dict[str, str]:
 def _models(resolved: Any) -> dict[str, str]:
     return {
         policy: str(options.get("model") or "")
-        for policy, options in _entries(resolved, "policies").items()
+        for policy, options in entries_in(resolved, "policies").items()
     }
 
 
@@ -308,14 +293,14 @@ def is_whole(summary: Mapping[str, Any]) -> bool:
 def _score(summary: Mapping[str, Any]) -> dict[str, float]:
     """The means that a summary gives; none of one of another shape."""
     if "after" in summary:  # a training: its last exam, as sampled
-        exam = _entries(summary, "after").get("sampled", {})
+        exam = entries_in(summary, "after").get("sampled", {})
         success = exam.get("success")
         returns = exam.get("return")
     else:
         success = summary.get("success")
         returns = summary.get("returns")
         success = success.get("mean") if isinstance(success, Mapping) else None
-        returns = {agent: one.get("mean") for agent, one in _entries(summary, "returns").items()}
+        returns = {agent: one.get("mean") for agent, one in entries_in(summary, "returns").items()}
     means: dict[str, Any] = {"success": success}
     if isinstance(returns, Mapping):
         means |= {f"return {agent}": value for agent, value in returns.items()}

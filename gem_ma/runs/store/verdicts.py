@@ -6,13 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
-import msgspec
-
-from gem_ma.runs.store.index import EPISODES, holds, read_stamp
-from gem_ma.runs.store.index import NAME as INDEX
+from gem_ma.runs.store.index import EPISODES, PlacedRows, holds, read_stamp
 from gem_ma.runs.store.lines import (
     fitting_rows,
     known_rows,
@@ -21,14 +18,12 @@ from gem_ma.runs.store.lines import (
     scan_episodes,
     stamped_places,
 )
-from gem_ma.runs.store.places import Places
 from gem_ma.scores.groups import Id
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow, complete
-from gem_ma.system.files import MOST_LINE, is_file, lines, oserror, stream
+from gem_ma.system.files import is_file, lines, stream
 
 _OLDER = "verdicts.jsonl"
-_ROWS = msgspec.json.Decoder(PlayRow)
 
 
 def read_verdicts(path: Path) -> Mapping[Id, PlayRow]:
@@ -39,7 +34,7 @@ def read_verdicts(path: Path) -> Mapping[Id, PlayRow]:
     if found is not None and found[0].whole and holds(path, *found):
         places = stamped_places(path, found[0])
         if places is not None:
-            return _Placed(path, places)
+            return PlacedRows(path, places, partial(_read, path))
     return _read(path)
 
 
@@ -61,35 +56,6 @@ def _read(path: Path) -> dict[Id, PlayRow]:
     if known is None:
         known = scan_episodes(file, known_rows(file, PlayRow), PlayRow).rows
     return rows | {row.id: row for row in known if row.is_whole}
-
-
-class _Placed(Mapping[Id, PlayRow]):
-    """Those of a large run that has not changed, each read where it is asked for."""
-
-    def __init__(self, path: Path, places: Places) -> None:
-        self._path = path
-        self._places = places
-
-    def __getitem__(self, id_: Id) -> PlayRow:
-        play = self._places.find(id_)
-        if play is None:
-            raise KeyError(id_)
-        file = self._path / INDEX
-        with oserror(file), stream(file, self._path) as opened:
-            opened.seek(self._places.rows[play])
-            line = opened.readline(MOST_LINE)
-        row = _ROWS.decode(line)
-        return row if row.id == id_ else self._all[id_]  # another id has this key
-
-    def __iter__(self) -> Iterator[Id]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @cached_property
-    def _all(self) -> dict[Id, PlayRow]:
-        return _read(self._path)
 
 
 def _older(path: Path) -> Iterator[PlayRow]:
