@@ -141,7 +141,7 @@ async def _play(
     async with aclosing(played):
         async for episode in played:
             episodes.append(episode)
-            progress.end(outcome(episode))
+            progress.end(outcome(episode.end))
 
 
 def _is_lost(episode: Episode, judge: Judge) -> bool:

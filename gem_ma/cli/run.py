@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.stopping import Interrupted, Stopping, exit_code
 from gem_ma.cli.terminal import (
     OPEN,
@@ -42,7 +42,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLE, context_settings=OPEN)
-@click.argument("source", type=Source(), metavar="CONFIG|SCENARIO")
+@click.argument("source", shell_complete=sources, metavar="CONFIG|SCENARIO")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE|--AGENT WHO]...")
 @base_url_option
 @tasks_option

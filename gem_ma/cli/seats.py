@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gem_ma import registry
+from gem_ma.config.loading import Loaded, load
+from gem_ma.config.playing import AgentSettings
+from gem_ma.config.schema import sections_of
+from gem_ma.config.settings import Config
+from gem_ma.engines.capabilities import Findable, declares
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import in_quotes, near
+from gem_ma.runs.worlds import seats_by_name
 from gem_ma.system.options import signature
-
-if TYPE_CHECKING:
-    from gem_ma.config.loading import Loaded
-    from gem_ma.config.playing import AgentSettings
-    from gem_ma.config.settings import Config
 
 
 def seated(
@@ -41,8 +42,6 @@ def seated(
     source = plain[0]
     overrides = plain[1:]
     if seats:
-        from gem_ma.runs.worlds import seats_by_name
-
         loaded = _before(source, overrides)
         before = seats_by_name(loaded.config, base=loaded.base)
         overrides = (
@@ -56,10 +55,6 @@ def _address_overrides(
     source: str, overrides: Sequence[str], addresses: Sequence[str]
 ) -> list[str]:
     """The overrides that say where models are; an address of one seat goes before that of all."""
-    from gem_ma.config.loading import load
-    from gem_ma.engines.capabilities import Findable, declares
-    from gem_ma.runs.worlds import seats_by_name
-
     if not addresses:
         return []
     loaded = load(source, overrides)
@@ -100,8 +95,6 @@ def _engine_of(model: str) -> Any:
 
 def _before(source: str, overrides: Sequence[str]) -> Loaded:
     """The config before anybody is seated."""
-    from gem_ma.config.loading import load
-
     try:
         return load(source, overrides)
     except ConfigError as error:
@@ -169,9 +162,6 @@ def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:
 
 def _unknown(name: str, agents: Sequence[str] | dict[str, Any] = ()) -> str:
     """That no option and no agent is called so, with the nearest of both."""
-    from gem_ma.config.schema import sections_of
-    from gem_ma.config.settings import Config
-
     context = click.get_current_context()
     options = [long[2:] for option in context.command.params for long in option.opts]
     known = [*agents, *filter(None, options)]

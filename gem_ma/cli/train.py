@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from gem_ma.cli.completion import Source
+from gem_ma.cli.completion import sources
 from gem_ma.cli.live import Live
 from gem_ma.cli.processes import LOST, STARTED, check_ray, follow, joined, spread, worker_options
 from gem_ma.cli.runs import report_of, tell_changes
 from gem_ma.cli.stopping import Interrupted, Stopping
-from gem_ma.cli.sweep import Sweep
 from gem_ma.cli.terminal import (
     fresh_option,
     json_option,
@@ -43,7 +42,7 @@ Example:
 
 
 @click.command(epilog=EXAMPLE)
-@click.argument("source", type=Source(), metavar="CONFIG")
+@click.argument("source", shell_complete=sources, metavar="CONFIG")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @tag_option
 @out_option
@@ -125,6 +124,8 @@ def learn_on_seeds(
 ) -> int:
     """Trains the config on several seeds, one after the other, each in a run folder of its own;
     prints means over them. Raises Interrupted after a signal, with the same command."""
+    from gem_ma.cli.sweep import Sweep  # most trainings have one seed, and draw no figure
+
     alone = {"--processes": processes > 1, "--ray": flags["ray"], "--fresh": flags["fresh"]}
     if refused := [option for option, is_set in alone.items() if is_set]:
         raise ConfigError(f"--seeds {number}: trains in this process; leave out {refused[0]}")

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_ma.config.check import single
 from gem_ma.config.loading import Loaded, load
@@ -41,10 +41,12 @@ from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of
-from gem_ma.runs.processes import Ended, Processes, check_processes
-from gem_ma.runs.store import RunFolder
+from gem_ma.runs.store import EpisodeId, RunFolder
 from gem_ma.runs.worlds import Worlds
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
+
+if TYPE_CHECKING:
+    from gem_ma.runs.processes import Processes
 
 # Plays in which a person has a seat, at a terminal or in a browser: which config is played. Who
 # asks the person, and where, it does not know.
@@ -210,6 +212,8 @@ def play_run(
     """Plays what the run folder lacks and scores all that it holds: the body of `gem-ma run` and of
     `gem_ma.run`. `watch` is a `Silent` or as one."""
     if opened.loaded.config.run.processes > 1:
+        from gem_ma.runs.processes import check_processes
+
         check_processes(opened.policies)
     with opened.folder(path, fresh) as folder:
         watch.started(path)
@@ -248,10 +252,12 @@ def _play_rest(opened: Opened, folder: RunFolder, retry_failed: bool, watch: Any
         number = min(run.processes, concurrency)
         remember = partial(_remembering, folder)
         with ExitStack() as stack:
-            # before the progress line, which may have a thread
-            others = None if number < 2 else Processes(opened, folder, number, remember)
-            if others is not None:
-                stack.enter_context(others)
+            others: Processes | None = None
+            if number > 1:
+                from gem_ma.runs.processes import Processes  # most runs have one
+
+                # before the progress line, which may have a thread
+                others = stack.enter_context(Processes(opened, folder, number, remember))
             progress = stack.enter_context(watch.playing(planned, planned - left))
             going = watch.until_stopped(plans)
             policies = opened.policies
@@ -280,14 +286,17 @@ async def play_into(
         progress.hide()
         concurrency = 1
     play = partial(play_many, started=progress.start, concurrency=concurrency)
+    keep: Callable[[list[Any]], None] = folder.append
     if others is None:
         play = partial(play, policies=_remembering(folder, policies))
     else:
+        keep = folder.add  # they come with their rows and lines
         play = partial(play, player=others.play)
+    forget = partial(forget_replies, folder.path) if is_paid(policies) else None
     # while one long play runs no play ends, and the line would look stuck
     ticking = asyncio.ensure_future(_tick(progress))
     try:
-        refusal = await _record(folder, plans, play, progress, people, is_paid(policies))
+        refusal = await _record(keep, plans, play, progress, people, forget)
     finally:
         ticking.cancel()
         if others is not None:
@@ -299,11 +308,11 @@ async def play_into(
     remove_replies(folder.path)
 
 
-def outcome(episode: Episode | Ended) -> str:
+def outcome(end: End) -> str:
     """What the progress line counts an episode as: ok, failed or excluded."""
-    if episode.end.value == "failed":
+    if end is End.FAILED:
         return "failed"
-    return "ok" if episode.end.scored else "excluded"
+    return "ok" if end.scored else "excluded"
 
 
 def is_paid(policies: Mapping[str, Policy]) -> bool:
@@ -327,14 +336,15 @@ def _remembering(folder: RunFolder, policies: Mapping[str, Policy]) -> Mapping[s
 
 
 async def _record(
-    folder: RunFolder,
+    keep: Callable[[list[Any]], None],
     plans: Iterable[Plan],
     play: Callable[[Iterable[Plan]], AsyncIterator[Any]],
     progress: Any,
     people: Sequence[Any],
-    paid: bool,
+    forget: Callable[[EpisodeId], None] | None,
 ) -> str:
-    """Appends the episodes as they end; gives why the budget refused one, or ""."""
+    """Keeps the episodes as they end, then forgets their replies; gives why the budget refused one,
+    or ""."""
     refusal = ""
     # asked before each plan is begun: after a refusal none is, and those that run may end
     allowed = takewhile(lambda _: not refusal, plans)
@@ -345,15 +355,12 @@ async def _record(
             if episode.end is End.INTERRUPTED:  # by the budget: it is played again
                 refusal = refusal or str(episode.error).removeprefix("BudgetError: ")
                 continue
-            if isinstance(episode, Ended):
-                folder.add([episode])
-            else:
-                folder.append([episode])
-            if paid:  # after the append: a kill between the two buys nothing twice
-                forget_replies(folder.path, episode.id)
+            keep([episode])
+            if forget is not None:  # later: a kill between the two buys nothing twice
+                forget(episode.id)
             for person in people:
                 person.show_end(episode)
-            progress.end(outcome(episode))
+            progress.end(outcome(episode.end))
     return refusal
 
 
