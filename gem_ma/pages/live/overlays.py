@@ -48,6 +48,7 @@ from gem_ma.pages.static.learning import (
     times_of,
 )
 from gem_ma.pages.static.page import Html, render
+from gem_ma.runs.export.tables import harmless
 from gem_ma.runs.store import read_timings
 from gem_ma.runs.store.names import changed_keys
 from gem_ma.system.files import damage
@@ -317,10 +318,6 @@ def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
 # -- the chart as a file ---------------------------------------------------------------------------
 
 
-# a cell that begins so is a formula to the programs that open such files
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
 def svg_file(lines: Sequence[Line], *, title: str, x_label: str, y_label: str) -> str:
     """The chart as a file; "" where nothing is to be drawn."""
     drawn = [line for line in lines if line.x][:CLASSES]
@@ -337,14 +334,9 @@ def csv_file(lines: Sequence[Line], *, x_label: str) -> str:
     for line in lines:
         raw = line.raw or ("",) * len(line.x)
         for values in zip(line.x, line.mean, line.low, line.high, raw, strict=True):
-            rows.writerow((_harmless(line.label), line.seeds, *map(_exact, values)))
+            rows.writerow((harmless(line.label), line.seeds, *map(_exact, values)))
     return file.getvalue()
 
 
 def _exact(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _harmless(label: str) -> str:
-    # the name of a run could be a command
-    return f"'{label}" if label.startswith(_FORMULA) else label

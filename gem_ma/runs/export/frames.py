@@ -5,24 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.types import TOOL, Malformed, Message, Reply, Usage
 from gem_ma.record.codec import dump_episode
-from gem_ma.runs.export.tables import (
-    BYTES,
-    COLUMNS,
-    ROWS,
-    Fields,
-    Won,
-    episode_row,
-    schema,
-    weight,
-)
-from gem_ma.runs.store.tables import PLAYS, RECORD, arrow
+from gem_ma.runs.export.tables import COLUMNS, Fields, Rows, Won, episode_row, write_files
+from gem_ma.runs.store.tables import PLAYS, RECORD
 from gem_ma.scores.together import groups_of
 
 _KEYS = {"run": "string", "task": "string", "seed": "string", "repeat": "int64"}
@@ -86,7 +76,7 @@ class Facts(Protocol):
         """Measures, faults and labels of a play, by name."""
 
 
-def rows_of(run: str, episode: Episode, won: Won, facts: Facts) -> dict[str, list[Fields]]:
+def rows_of(run: str, episode: Episode, won: Won, facts: Facts) -> Rows:
     """Table -> the rows of one play in it."""
     whole = episode_row(episode, won)
     keys = {"run": run, **{name: whole[name] for name in ("task", "seed", "repeat")}}
@@ -204,41 +194,10 @@ def _reply(reply: Reply, facts: Facts) -> Fields:
     }
 
 
-def _batches(plays: Iterable[dict[str, list[Fields]]]) -> Iterator[dict[str, list[Fields]]]:
-    """Rows of several plays, as many as are held at once."""
-    held: dict[str, list[Fields]] = {name: [] for name in TABLES}
-    bytes_held = 0
-    for play in plays:
-        for name, rows in play.items():
-            held[name] += rows
-        bytes_held += weight(play["plays"][0])
-        if bytes_held >= BYTES or sum(map(len, held.values())) >= ROWS:
-            yield held
-            held = {name: [] for name in TABLES}
-            bytes_held = 0
-    yield held
-
-
-def write_tables(run: str, episodes: Iterable[Episode], won: Won, facts: Facts, out: Path) -> int:
-    """Writes the folder `out` with a file for each table, and gives its number of plays. Raises
-    ConfigError where pyarrow is missing."""
-    pa = arrow()
-    from pyarrow import parquet
-
-    schemas = {name: schema(columns) for name, columns in TABLES.items()}
+def write_tables(run: str, episodes: Iterable[Episode], won: Won, facts: Facts, out: Path) -> None:
+    """Writes the folder `out` with a file for each table. Raises ConfigError where pyarrow is
+    missing."""
     out.mkdir(parents=True)
     files = {name: out / f"{name}.parquet" for name in TABLES} | {"plays": out / PLAYS}
-    count = 0
-    with ExitStack() as stack:
-        writers = {
-            name: stack.enter_context(
-                parquet.ParquetWriter(files[name], columns, compression="zstd")
-            )
-            for name, columns in schemas.items()
-        }
-        for batch in _batches(rows_of(run, episode, won, facts) for episode in episodes):
-            for name, rows in batch.items():
-                if rows:
-                    writers[name].write_table(pa.Table.from_pylist(rows, schema=schemas[name]))
-            count += len(batch["plays"])
-    return count
+    rows = (rows_of(run, episode, won, facts) for episode in episodes)
+    write_files(rows, {name: (files[name], columns) for name, columns in TABLES.items()})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +21,7 @@ from gem_ma.runs.store.tables import RECORD, arrow
 
 Won = Callable[[Episode], bool | None]
 Fields = dict[str, Any]
+Rows = dict[str, list[Fields]]  # by table
 # What is held at once, and a group of rows in a file: so many rows, or about so many bytes, since a
 # long training talk may be megabytes. Groups of few rows make a long list of them, which is held.
 ROWS = 8_192
@@ -185,38 +187,50 @@ def schema(columns: Mapping[str, Any]) -> Any:
     return arrow().schema([(name, _type(spelled)) for name, spelled in columns.items()])
 
 
-def weight(row: Mapping[str, Any]) -> int:
+def _weight(row: Mapping[str, Any]) -> int:
     """About how many bytes a row of a whole episode holds."""
     replies = chain.from_iterable(turn["replies"] for turn in row["turns"])
     ids = sum(len(reply["prompt_ids"]) + len(reply["token_ids"]) for reply in replies)
     return len(row[RECORD]) + ID_BYTES * ids
 
 
-def _parts(rows: Iterable[Fields]) -> Iterator[list[Fields]]:
-    held: list[Fields] = []
+def _batches(plays: Iterable[Rows]) -> Iterator[Rows]:
+    """Rows of several plays, as many as are held at once. The first table of a play has it
+    whole."""
+    held: Rows = {}
     bytes_held = 0
-    for row in rows:
-        held.append(row)
-        bytes_held += weight(row)
-        if bytes_held >= BYTES or len(held) >= ROWS:
+    for play in plays:
+        for name, rows in play.items():
+            held.setdefault(name, []).extend(rows)
+        bytes_held += _weight(next(iter(play.values()))[0])
+        if bytes_held >= BYTES or sum(map(len, held.values())) >= ROWS:
             yield held
-            held, bytes_held = [], 0
-    if held:
-        yield held
+            held, bytes_held = {}, 0
+    yield held
 
 
-def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> int:
-    """Writes a parquet file and gives its number of rows. Raises ConfigError where pyarrow is
-    missing."""
+def write_files(plays: Iterable[Rows], files: Mapping[str, tuple[Path, Fields]]) -> None:
+    """Writes the rows of plays, by table, into the parquet file of each table, which has these
+    columns. Raises ConfigError where pyarrow is missing."""
     pa = arrow()
     from pyarrow import parquet
 
-    columns = schema(COLUMNS)
-    count = 0
-    # an empty run is a file too, whose columns can be read
-    with parquet.ParquetWriter(out, columns, compression="zstd") as writer:
-        rows = ({**episode_row(one, won), RECORD: dump_episode(one)} for one in episodes)
-        for part in _parts(rows):
-            writer.write_table(pa.Table.from_pylist(part, schema=columns))
-            count += len(part)
-    return count
+    schemas = {name: schema(columns) for name, (_, columns) in files.items()}
+    with ExitStack() as stack:
+        # an empty run is a file too, whose columns can be read
+        writers = {
+            name: stack.enter_context(
+                parquet.ParquetWriter(file, schemas[name], compression="zstd")
+            )
+            for name, (file, _) in files.items()
+        }
+        for batch in _batches(plays):
+            for name, rows in batch.items():
+                if rows:
+                    writers[name].write_table(pa.Table.from_pylist(rows, schema=schemas[name]))
+
+
+def write_table(episodes: Iterable[Episode], won: Won, out: Path) -> None:
+    """Writes a parquet file of whole episodes. Raises ConfigError where pyarrow is missing."""
+    rows = ({**episode_row(one, won), RECORD: dump_episode(one)} for one in episodes)
+    write_files(({"plays": [row]} for row in rows), {"plays": (out, COLUMNS)})

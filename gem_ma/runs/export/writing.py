@@ -137,7 +137,8 @@ def export(run: Path, out: Path, judge: Judge, wish: Wish) -> dict[str, Any]:
     source = _Source(run, which, won)
     with whole_or_not(out) as part:
         if wish.format == "parquet" and wish.played and out.suffix not in ONE_FILE:
-            rows = write_tables(run.resolve().name, source, won, wish.played, part)
+            write_tables(run.resolve().name, source, won, wish.played, part)
+            rows = source.count
         else:
             rows = _write(source, part, wish)
     counts = {"episodes": source.count, "rows": rows, "of": source.seen}
@@ -197,7 +198,8 @@ class _Source:
 
 def _write(source: _Source, out: Path, wish: Wish) -> int:
     if wish.format == "parquet":
-        return write_table(source, source.won, out)
+        write_table(source, source.won, out)
+        return source.count
     if wish.format == "csv" and wish.row is not None:
         return write_csv(map(wish.row, source), out)
     if wish.format == "hf":
