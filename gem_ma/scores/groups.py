@@ -178,15 +178,18 @@ def interval(
     if not values:
         return {"mean": None, "low": None, "high": None, "n": 0, "method": "none", "rate": rate}
 
-    mean, low, high, method, _ = statistics().mean_interval(
-        values, units(play.id for play in plays), rate=rate
-    )
+    found = statistics().mean_interval(values, units(play.id for play in plays), rate=rate)
+    return as_json(found, len(values), rate)
+
+
+def as_json(estimate: Any, n: int, rate: bool) -> dict[str, Any]:
+    """An estimate of so many values; a bound that it cannot give is null."""
     return {
-        "mean": mean,
-        "low": finite(low),
-        "high": finite(high),
-        "n": len(values),
-        "method": method,
+        "mean": estimate.mean,
+        "low": finite(estimate.low),
+        "high": finite(estimate.high),
+        "n": n,
+        "method": estimate.method,
         "rate": rate,
     }
 

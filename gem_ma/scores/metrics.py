@@ -28,6 +28,7 @@ from gem_ma.scores.groups import (
     Labels,
     Measures,
     Success,
+    as_json,
     as_one_play,
     check_rate,
     interval,
@@ -311,17 +312,7 @@ def _pass_hat_k(judged: list[PlayRow]) -> list[dict[str, Any]]:
         )
         for k in range(1, min(tries.values()) + 1)
     ]
-    return [
-        {
-            "mean": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
-            "n": estimate.tasks,
-            "method": estimate.method,
-            "rate": True,
-        }
-        for estimate in made
-    ]
+    return [as_json(estimate, estimate.tasks, rate=True) for estimate in made]
 
 
 def _tries(judged: list[PlayRow]) -> list[int]:

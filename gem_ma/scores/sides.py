@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from gem_ma.kernel.spelling import decimal
-from gem_ma.scores.groups import RETURN, as_one_play, finite, interval_text, statistics, units
+from gem_ma.scores.groups import RETURN, as_json, as_one_play, interval_text, statistics, units
 from gem_ma.scores.studies import (
     NO_PAIR,
     RESAMPLES,
@@ -52,14 +52,7 @@ def with_sides(cell: Cell, sides: Sides) -> Cell:
         rate = cell.kinds.is_rate(f"{RETURN}{side}")
         found = statistics().mean_interval([*means.values()], units(means), rate=rate)
         values[f"{RETURN}{side}"] = means
-        told[side] = {
-            "mean": found.mean,
-            "low": finite(found.low),
-            "high": finite(found.high),
-            "n": len(means),
-            "method": found.method,
-            "rate": rate,
-        }
+        told[side] = as_json(found, len(means), rate)
     told = as_one_play(told) if cell.one_play else told
     return replace(cell, values={**cell.values, **values}, summary={**cell.summary, "sides": told})
 

@@ -80,8 +80,14 @@ def study_sections(
     way = way or partial(_link, path)
     compared = [_compared(summary, score, tables, plots, way) for score in summary["compared"]]
     beside = _beside(summary) if "heatmap" in plots else []
-    first = [*_mixed(summary), *_rated(summary), *beside]
-    return [*first, *compared, *_population(summary), *_others(summary)]
+    mixed = _told(
+        summary.get("mix"), "What it pays to change sides", MIX_NOTE, mix_rows, halves_text
+    )
+    title = "Who is strongest, of {plays} plays"
+    rated = _told(summary.get("tournament"), title, RATED_NOTE, tournament_rows, halves_text)
+    title = "Who is good in this population"
+    good = _told(summary.get("population"), title, STANDINGS_NOTE, standing_rows, seats_text)
+    return [*mixed, *rated, *beside, *compared, *good, *_others(summary)]
 
 
 def _beside(summary: Summary) -> list[Section]:
@@ -104,35 +110,16 @@ def _beside(summary: Summary) -> list[Section]:
     return [Section("Side by side", figures=figures)] if figures else []
 
 
-def _mixed(summary: Summary) -> list[Section]:
-    """What it pays to be of the counted player of a mix; nothing of other studies."""
-    found = summary.get("mix")
+def _told(
+    found: Any, title: str, note: str, rows_of: Callable[[Any], Any], words_of: Callable[[Any], str]
+) -> list[Section]:
+    """A table that some studies have beside their scores, and what it says in words; nothing of
+    others, and of older ones."""
     if not found:
         return []
-    rows, head = mix_rows(found)
-    note = "\n\n".join(filter(None, (MIX_NOTE, halves_text(found))))
-    return [Section("What it pays to change sides", note, figures=[table(head, rows)])]
-
-
-def _rated(summary: Summary) -> list[Section]:
-    """Who is strongest in a tournament; nothing of other studies."""
-    found = summary.get("tournament")
-    if not found:
-        return []
-    rows, head = tournament_rows(found)
-    note = "\n\n".join(filter(None, (RATED_NOTE, halves_text(found))))
-    title = f"Who is strongest, of {found['plays']} plays"
-    return [Section(title, note, figures=[table(head, rows)])]
-
-
-def _population(summary: Summary) -> list[Section]:
-    """Who is good among those who sat in the seats; nothing of an older study, or of other axes."""
-    found = summary.get("population")
-    if not found:
-        return []
-    rows, head = standing_rows(found)
-    note = "\n\n".join(filter(None, (STANDINGS_NOTE, seats_text(found))))
-    return [Section("Who is good in this population", note, figures=[table(head, rows)])]
+    rows, head = rows_of(found)
+    words = "\n\n".join(filter(None, (note, words_of(found))))
+    return [Section(title.format_map(found), words, figures=[table(head, rows)])]
 
 
 def _compared(
