@@ -41,8 +41,9 @@ from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.plans import scenario_of
-from gem_ma.runs.store import EpisodeId, RunFolder
+from gem_ma.runs.store import RunFolder
 from gem_ma.runs.worlds import Worlds
+from gem_ma.scores.groups import Id
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
 if TYPE_CHECKING:
@@ -341,7 +342,7 @@ async def _record(
     play: Callable[[Iterable[Plan]], AsyncIterator[Any]],
     progress: Any,
     people: Sequence[Any],
-    forget: Callable[[EpisodeId], None] | None,
+    forget: Callable[[Id], None] | None,
 ) -> str:
     """Keeps the episodes as they end, then forgets their replies; gives why the budget refused one,
     or ""."""

@@ -530,11 +530,17 @@ def lost_episodes(
     return {"count": len(lost), "episodes": rows, **({"others": others} if others else {})}
 
 
+def lost_rows(summary: Mapping[str, Any] | None) -> dict[Id, Mapping[str, Any]]:
+    """What a summary tells of lost episodes, by their ids; raises as `lost_ids` does."""
+    lost = (summary or {}).get("lost") or {"episodes": []}
+    return {(row["task"], row["seed"], row["repeat"]): row for row in lost["episodes"]}
+
+
 def lost_ids(summary: Mapping[str, Any]) -> tuple[set[Id], bool]:
     """The ids of the lost episodes that a summary names, and whether these are all there are.
     Raises KeyError, TypeError or ValueError where the summary is damaged."""
-    lost = summary.get("lost") or {"count": 0, "episodes": []}
-    ids = {(row["task"], row["seed"], row["repeat"]) for row in lost["episodes"]}
+    lost = summary.get("lost") or {"count": 0}
+    ids = {*lost_rows(summary)}
     ids |= {(task, seed, repeat) for task, seed, repeat in lost.get("others", ())}
     return ids, len(ids) == lost["count"]
 

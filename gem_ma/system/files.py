@@ -131,6 +131,15 @@ def names(path: Path, root: Path | None = None) -> list[str]:
         return sorted(os.listdir(path if folder is None else folder))
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from the one that stood there before; () where none is."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 # -- reading -------------------------------------------------------------------------------------
 
 

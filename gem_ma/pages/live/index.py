@@ -17,11 +17,11 @@ from gem_ma.kernel.errors import StoreError
 from gem_ma.record.codec import ENDS, load_episode
 from gem_ma.runs.store.index import uncollected
 from gem_ma.runs.store.lines import fitting_rows, known_rows
+from gem_ma.scores.groups import Id
 from gem_ma.scores.rows import Brief
 from gem_ma.system.files import lines, oserror
 from gem_ma.system.parts import open_parts, parts_of
 
-EpisodeId = tuple[str, int, int]
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)  # of a line
 
 
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     """One episode: its id, how it ended and came out, what each agent was paid, and its bytes in
     the file."""
 
-    id: EpisodeId
+    id: Id
     end: End
     success: bool | None
     totals: dict[str, float]
@@ -46,7 +46,7 @@ class _Line(msgspec.Struct):
     """What a list wants of a line that the index lacks."""
 
     schema: Literal[1, 2]
-    id: EpisodeId
+    id: Id
     end: str
     cast: dict[str, msgspec.Raw]
     ledger: list[_Paid]
@@ -62,7 +62,7 @@ class Index:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "episodes.jsonl"
-        self.entries: dict[EpisodeId, Entry] = {}
+        self.entries: dict[Id, Entry] = {}
         self.damaged: list[str] = []  # lines that do not hold an episode, in words
         self._read = self._lines = 0  # bytes of whole lines, and how many
         self._stamp: tuple[int, ...] = ()  # of the file as it was read last
@@ -129,7 +129,7 @@ class Index:
             self.damaged.append(f"{self.file}: line {self._lines}: {error}")
         self._read += len(line)
 
-    def episode(self, id_: EpisodeId) -> Episode:
+    def episode(self, id_: Id) -> Episode:
         """The whole of one. Raises StoreError where there is none, or for damage."""
         if (entry := self.entries.get(id_)) is None:
             raise StoreError("there is no such episode")

@@ -42,6 +42,7 @@ from gem_ma.pages.static.learning import (
     exam_intervals,
     exam_keys,
     flat_metrics,
+    is_number,
     place_of,
     rank,
     series_of,
@@ -205,7 +206,7 @@ def read_training(name: str, path: Path) -> Training:
             float(value)
             for key, value in row.items()
             # of every policy that learns; `rows` and `turns` are other sizes of the same
-            if key.startswith("policies/") and key.endswith("/tokens") and _is_number(value)
+            if key.startswith("policies/") and key.endswith("/tokens") and is_number(value)
         ]
         step = row.get("step")
         if counts and isinstance(step, (int, float)):
@@ -213,17 +214,13 @@ def read_training(name: str, path: Path) -> Training:
     seconds = {
         float(step): float(row["step_s"])
         for step, row in read_timings(path).items()
-        if _is_number(row.get("step_s"))
+        if is_number(row.get("step_s"))
     }
     progress: dict[str, Progress] = {"step": lambda step: step}
     progress |= {"tokens": _summed(trained), "time": _summed(seconds)}
     numbers = {**series_of(rows), **times_of(path)}
     exams = frozenset(exam_keys(path))
     return Training(name, numbers, exams, exam_intervals(path), progress, resolved(path))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _summed(amounts: Mapping[float, float]) -> Progress:

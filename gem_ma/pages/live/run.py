@@ -3,7 +3,6 @@ the scripts of its page ask for. It knows no other run, and nothing of HTTP."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from gem_ma.kernel.types import Reply, Turn
 from gem_ma.pages.live import forks
 from gem_ma.pages.live.calls import calls, tokenizer
 from gem_ma.pages.live.forks import REPEATS, Fork, base_of, forked, read_forks, room, write_fork
-from gem_ma.pages.live.index import Entry, EpisodeId, Index
+from gem_ma.pages.live.index import Entry, Index
 from gem_ma.pages.static import notes
 from gem_ma.pages.static.explained import Found, read_explained
 from gem_ma.pages.static.folder import (
@@ -42,11 +41,12 @@ from gem_ma.pages.static.transcript import key_of, number
 from gem_ma.runs.store import read_ends, read_rows
 from gem_ma.runs.stored import record_for_page
 from gem_ma.runs.worlds import Worlds
-from gem_ma.scores.groups import lost_ids
+from gem_ma.scores.groups import Id, lost_ids, lost_rows
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import PlayRow, last_attempts
 from gem_ma.scores.studies import Cell
 from gem_ma.system import files
+from gem_ma.system.files import stamp_of
 from gem_ma.system.parts import parts_of
 from gem_ma.training.schedule.settings import discounts, settings_of
 
@@ -74,9 +74,9 @@ class Run:
         self.config: Config | None = record.config
         self.worlds = record.worlds
         self.list = PlayList(self, None)
-        self.forks: dict[EpisodeId, Fork] = {}
+        self.forks: dict[Id, Fork] = {}
         self.notes: dict[str, Note] = {}
-        self.explained: dict[EpisodeId, list[Found]] = {}
+        self.explained: dict[Id, list[Found]] = {}
         self._unread: list[str] = []  # what is damaged in these three
         self._stamps: tuple[object, ...] = ()
         self.learned = manifest(path).get("command") == "train"
@@ -216,7 +216,7 @@ class Run:
         note = self.notes.get(stub["key"], Note())
         return {**stub, "causes": stub["causes"] + note.chips, "note": note.text}
 
-    def episode(self, id_: EpisodeId) -> dict[str, Any]:
+    def episode(self, id_: Id) -> dict[str, Any]:
         told = not (self.learned or self.is_named)
         summary = summary_file(self.path) or None if told else None
         if (fork := self.forks.get(id_)) is not None:
@@ -230,7 +230,7 @@ class Run:
         seats = {seat.policy for seat in played.cast.values()}
         return {**page, "learned": [name for name in taught if self.learned and name in seats]}
 
-    def calls(self, id_: EpisodeId, step: int, agent: str, trusted: bool) -> dict[str, Any]:
+    def calls(self, id_: Id, step: int, agent: str, trusted: bool) -> dict[str, Any]:
         """The model calls of a turn. Raises StoreError where there is none."""
         base = self.forks.get(id_) or base_of(self.index.episode(id_))
         return calls(
@@ -243,7 +243,7 @@ class Run:
             trusted=trusted,
         )
 
-    def tokens(self, id_: EpisodeId, policy: str) -> dict[str, Any]:
+    def tokens(self, id_: Id, policy: str) -> dict[str, Any]:
         assert self.config is not None
         found = self.index.episode(id_)
         batch = [*self._beside(found, policy)]
@@ -274,15 +274,14 @@ class PlayList:
     def __init__(self, run: Run, summary: Mapping[str, Any] | None) -> None:
         self.run = run
         self.summary = summary
-        rows = ((summary or {}).get("lost") or {"episodes": []})["episodes"]
-        self._lost = {(row["task"], row["seed"], row["repeat"]): row for row in rows}
+        self._lost = lost_rows(summary)
         self._ids, named_all = lost_ids(summary or {})
         self._judged = bool(summary and summary.get("success")) and named_all
         self._kinds: dict[tuple[int, bool | None], list[str]] = {}
         self._order: tuple[int, list[Entry]] = (-1, [])
         self._rest: dict[tuple[object, ...], str] = {}
         self.steps = TrainingSteps([], [], [])
-        self.places: dict[EpisodeId, int] = {}
+        self.places: dict[Id, int] = {}
 
     def kinds(self, entry: Entry) -> list[str]:
         """The chips that find an episode, less its causes."""
@@ -397,7 +396,7 @@ def _stub(
     }
 
 
-def id_of(key: str) -> EpisodeId:
+def id_of(key: str) -> Id:
     """The episode that a key of the page names. Raises StoreError where it names none."""
     task, _, rest = key.rpartition("~")
     task, _, seed = task.rpartition("~")
@@ -405,15 +404,6 @@ def id_of(key: str) -> EpisodeId:
         return task, int(seed), int(rest)
     except ValueError:
         raise StoreError("there is no such episode") from None
-
-
-def stamp_of(path: Path) -> tuple[object, ...]:
-    """What tells a file from the one that stood there before; () where none is."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 # -- tokens ----------------------------------------------------------------------------------------

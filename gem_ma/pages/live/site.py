@@ -32,7 +32,7 @@ from gem_ma.pages.live.compared import compare_page
 from gem_ma.pages.live.leagues import league_page, run_links
 from gem_ma.pages.live.overlays import curves_page
 from gem_ma.pages.live.plays import Plays
-from gem_ma.pages.live.run import Run, id_of, stamp_of
+from gem_ma.pages.live.run import Run, id_of
 from gem_ma.pages.live.studied import study_address, study_page
 from gem_ma.pages.live.table import plays_page
 from gem_ma.pages.static.folder import manifest
@@ -45,6 +45,7 @@ from gem_ma.runs.store.listing import STUDY, Listing, find_studies, list_runs, s
 from gem_ma.runs.store.used import scenario_versions
 from gem_ma.runs.stored import record_for_page
 from gem_ma.system import files
+from gem_ma.system.files import stamp_of
 
 
 class Site:

@@ -18,7 +18,7 @@ import msgspec
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ScenarioError, StoreError
 from gem_ma.pages.static.notes import EXPLAINED, read_rows
-from gem_ma.scores.groups import interval_text
+from gem_ma.scores.groups import Id, interval_text
 from gem_ma.scores.judge import Faults, fault_of
 from gem_ma.scores.rows import line_digest
 
@@ -27,8 +27,6 @@ MOST_AGENTS = 8  # columns of a table
 MANY_HEADS = ["for itself", "for whom most", ""]  # of a message that more agents felt
 MOST_ROWS = 400  # as many as a page has turns
 MOST_TEXT = 300  # letters of a sentence
-
-Id = tuple[str, int, int]
 
 
 class Estimate(msgspec.Struct):

@@ -21,7 +21,6 @@ from gem_ma.pages.static.explained import Found, read_explained, why_of
 from gem_ma.pages.static.notes import read_notes
 from gem_ma.pages.static.transcript import transcript
 from gem_ma.runs.store import (
-    EpisodeId,
     older_summary,
     read_episodes,
     read_manifest,
@@ -33,7 +32,7 @@ from gem_ma.runs.store import (
 )
 from gem_ma.runs.store.lines import read_metrics, read_places, read_plays
 from gem_ma.runs.store.places import Places
-from gem_ma.scores.groups import CAUSES, facts_of, is_cause, lost_ids
+from gem_ma.scores.groups import CAUSES, Id, facts_of, is_cause, lost_ids, lost_rows
 from gem_ma.scores.judge import Judge
 
 # -- which episodes stand in the page --------------------------------------------------------------
@@ -54,14 +53,14 @@ class Chosen:
 
     plays: list[int]
     totals: dict[str, int]
-    rows: dict[EpisodeId, Mapping[str, Any]] = field(default_factory=dict)
+    rows: dict[Id, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def choose(places: Places, summary: Summary | None) -> Chosen:
     """`summary`: with `lost` where the episodes were judged (`gem_ma.scores.groups`); None
     where nothing is known but how they ended."""
-    stored = (summary or {}).get("lost") or {"count": 0, "episodes": []}
-    rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    rows = lost_rows(summary)
+    stored = (summary or {}).get("lost") or {"count": 0}
     found = {id_: places.find(id_) for id_ in rows}
     # a summary may be older than the record, after a failed play was played again
     known = {id_: play for id_, play in found.items() if play is not None}
@@ -200,7 +199,7 @@ def rank(transcript: Mapping[str, Any]) -> int:
     )
 
 
-def _natural(id_: EpisodeId) -> tuple[str, int, int, int]:
+def _natural(id_: Id) -> tuple[str, int, int, int]:
     """Tasks by number: test/9 before test/10."""
     split, _, place = id_[0].rpartition("/")
     return (split, int(place), *id_[1:]) if place.isdecimal() else (id_[0], -1, *id_[1:])
@@ -305,8 +304,7 @@ def episode_of(
 ) -> dict[str, Any]:
     """One episode of a run as the page shows it, whichever others stand there. `explained`: what
     was found of it by forks."""
-    stored = (summary or {}).get("lost") or {"episodes": []}
-    rows = {(row["task"], row["seed"], row["repeat"]): row for row in stored["episodes"]}
+    rows = lost_rows(summary)
     characters = _characters(episode)
     unread = characters > MOST_JUDGED and episode.id not in rows
     verdict = _verdict(episode, Chosen([], {}, rows), summary, Judge() if unread else judge)

@@ -350,14 +350,14 @@ def exam_intervals(path: Path) -> dict[str, Bounds]:
                 if isinstance(returns, Mapping) and name.removeprefix("return ") in returns:
                     key = f"return/{name.removeprefix('return ')}"
                 # the folder may come from anybody
-                known = [x for x in ends if _is_number(x)] if isinstance(ends, list) else []
-                if len(known) == 2 and _is_number(row.get("step")):
+                known = [x for x in ends if is_number(x)] if isinstance(ends, list) else []
+                if len(known) == 2 and is_number(row.get("step")):
                     low, high = known
                     found.setdefault(f"{exam}/{key}", {})[float(row["step"])] = (low, high)
     return dict(found)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     # True is an int in Python, but not a point of a curve
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -435,7 +435,7 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
         step = row.get("step", number)
         x = float(step) if isinstance(step, (int, float)) else float(number)
         for key, value in row.items():
-            if key != "step" and _is_number(value):
+            if key != "step" and is_number(value):
                 series.setdefault(key, []).append((x, float(value)))
     return series
 

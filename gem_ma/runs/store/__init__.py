@@ -38,7 +38,6 @@ Rules of durability:
 from gem_ma.runs.store.disk import hold_folder, write_file
 from gem_ma.runs.store.folder import RunFolder
 from gem_ma.runs.store.lines import (
-    EpisodeId,
     older_summary,
     read_ends,
     read_episodes,
@@ -58,7 +57,6 @@ from gem_ma.runs.store.names import result_digest, result_settings, run_path
 from gem_ma.runs.store.verdicts import read_verdicts, rows_by
 
 __all__ = [
-    "EpisodeId",
     "RunFolder",
     "hold_folder",
     "is_study",

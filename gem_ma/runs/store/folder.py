@@ -23,7 +23,6 @@ from gem_ma.runs.store.disk import another_kind, media_file, move_aside, take_lo
 from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.index import IndexWriter, read_stamp, uncollected
 from gem_ma.runs.store.lines import (
-    EpisodeId,
     ends_of,
     fitting_rows,
     known_rows,
@@ -37,6 +36,7 @@ from gem_ma.runs.store.lines import (
 )
 from gem_ma.runs.store.manifest import create_or_check, note_more_files
 from gem_ma.runs.store.names import finite, plain
+from gem_ma.scores.groups import Id
 from gem_ma.scores.judge import Judge
 from gem_ma.scores.rows import Head, PlayRow, Rows, complete, line_digest
 from gem_ma.system.files import (
@@ -69,7 +69,7 @@ class RunFolder:
         self._broken = ""
         self._unsynced = 0
         self._synced_at = time.monotonic()
-        self._ends: dict[EpisodeId, End] = {}
+        self._ends: dict[Id, End] = {}
         self._schema = 0
         self._part = 0  # bytes of a part of the record; 0: it stays one file
         self.packs = False  # whether parts that are closed are put in zstd
@@ -130,11 +130,11 @@ class RunFolder:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def done(self) -> set[EpisodeId]:
+    def done(self) -> set[Id]:
         """(task, seed, repeat) of every ended episode, FAILED ones included."""
         return set(self._ends)
 
-    def failed(self) -> set[EpisodeId]:
+    def failed(self) -> set[Id]:
         """The ids whose last attempt FAILED."""
         return {id_ for id_, end in self._ends.items() if end is End.FAILED}
 

@@ -32,6 +32,7 @@ from gem_ma.runs.store.index import NAME as INDEX
 from gem_ma.runs.store.names import with_changes
 from gem_ma.runs.store.places import Places, load_places
 from gem_ma.runs.store.tables import read_table, table_files
+from gem_ma.scores.groups import Id
 from gem_ma.scores.rows import Head, Kind, line_digest
 from gem_ma.system.files import (
     MOST_JSON,
@@ -69,12 +70,11 @@ def check_play(episode: Episode) -> None:
             raise StoreError(f"ledger[{number}]: no play has a step {entry.step}")
 
 
-EpisodeId = tuple[str, int, int]
 SUMMARY = "summary.json"
 
 
 def read_episodes(
-    path: Path, only: Container[EpisodeId] | None = None, rows: Sequence[Head] | None = None
+    path: Path, only: Container[Id] | None = None, rows: Sequence[Head] | None = None
 ) -> Iterator[Episode]:
     """Yields the episodes of a run folder, of a JSONL file or of an exported table, in the order of
     the file; of each id only the last attempt.
@@ -95,7 +95,7 @@ def read_episodes(
             Head(len(line), "", "", *_located_head(file, number, line)[0])
             for number, line in _whole_lines(file)
         ]
-    places: dict[EpisodeId, tuple[int, int, int]] = {}
+    places: dict[Id, tuple[int, int, int]] = {}
     start = 0
     for number, row in enumerate(rows, 1):
         id_ = (row.task, row.seed, row.repeat)
@@ -150,13 +150,13 @@ def read_plays(path: Path, places: Places, plays: Iterable[int]) -> Iterator[tup
             yield play, episode
 
 
-def read_ends(path: Path) -> dict[EpisodeId, End]:
+def read_ends(path: Path) -> dict[Id, End]:
     """How each episode of a run ended, without decoding them. Raises StoreError with the line
     number for damage."""
     return ends_of(read_rows(path, Head))
 
 
-def ends_of(rows: Iterable[Head]) -> dict[EpisodeId, End]:
+def ends_of(rows: Iterable[Head]) -> dict[Id, End]:
     """How each play ended in its last attempt."""
     return {(row.task, row.seed, row.repeat): ENDS[row.end] for row in rows}
 
@@ -227,14 +227,14 @@ def older_summary(path: Path) -> dict[str, Any] | None:
 Place = tuple[int, int, int]  # number of a line from 1, its first byte, its bytes
 
 
-def _decoded(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
+def _decoded(file: Path, places: Mapping[Id, Place]) -> Iterator[Episode]:
     wanted = {number for number, _, _ in places.values()}
     for number, line in _whole_lines(file):
         if number in wanted:
             yield _episode(file, number, line)
 
 
-def _sought(file: Path, places: Mapping[EpisodeId, Place]) -> Iterator[Episode]:
+def _sought(file: Path, places: Mapping[Id, Place]) -> Iterator[Episode]:
     with oserror(file), open_parts(file, file.parent) as opened:
         for id_, (number, start, size) in sorted(places.items(), key=lambda pair: pair[1]):
             opened.seek(start)
@@ -343,7 +343,7 @@ def _whole_lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _checked(data: Any) -> tuple[EpisodeId, End]:
+def _checked(data: Any) -> tuple[Id, End]:
     if not isinstance(data, dict):
         raise StoreError(f"expected an object, got {type(data).__name__}")
     check_schema(data)
@@ -404,14 +404,14 @@ class _Line(msgspec.Struct):
     """What a scan wants of a line."""
 
     schema: int
-    id: EpisodeId
+    id: Id
     end: str
 
 
 _LINES = msgspec.json.Decoder(_Line)
 
 
-def _located_head(file: Path, number: int, line: bytes) -> tuple[EpisodeId, End]:
+def _located_head(file: Path, number: int, line: bytes) -> tuple[Id, End]:
     try:
         return _head(line)
     except StoreError as error:
@@ -419,7 +419,7 @@ def _located_head(file: Path, number: int, line: bytes) -> tuple[EpisodeId, End]
         raise type(error)(f"{where(file, number)}: {error}") from None
 
 
-def _head(line: bytes) -> tuple[EpisodeId, End]:
+def _head(line: bytes) -> tuple[Id, End]:
     try:
         found = _LINES.decode(line)
         if 0 < found.schema <= SCHEMA and found.end in ENDS:

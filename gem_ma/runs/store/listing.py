@@ -25,7 +25,17 @@ from gem_ma.runs.store.lines import (
     standing_summary,
 )
 from gem_ma.runs.store.manifest import read_tags
-from gem_ma.system.files import MOST_JSON, MOST_LINE, damage, kind, names, oserror, read, read_json
+from gem_ma.system.files import (
+    MOST_JSON,
+    MOST_LINE,
+    damage,
+    kind,
+    names,
+    oserror,
+    read,
+    read_json,
+    stamp_of,
+)
 from gem_ma.system.parts import open_parts
 
 MOST_FLOAT = sys.float_info.max
@@ -52,7 +62,7 @@ def list_runs(root: Path = Path("runs"), earlier: Listing | None = None) -> list
         if not os.path.lexists(folder / "manifest.json"):
             continue
         # before the reading: what is written meanwhile has another stamp the next time
-        stamps = [_stamp(folder / name) for name in _READ]
+        stamps = [stamp_of(folder / name) for name in _READ]
         place = str(folder)
         if place not in earlier or earlier[place][0] != stamps:
             # one broken folder may not hide the others
@@ -189,14 +199,6 @@ def list_studies(root: Path = Path("runs")) -> list[dict[str, Any]]:
 
 
 _READ = ("manifest.json", "resolved.yaml", "summary.json", "episodes.jsonl")
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _listed(folder: Path) -> dict[str, Any]:
