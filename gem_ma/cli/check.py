@@ -10,7 +10,7 @@ import click
 
 from gem_ma.cli.completion import sources
 from gem_ma.cli.endpoints import estimate, estimate_rows, ping, remote
-from gem_ma.cli.examine import examine
+from gem_ma.cli.examine import examine as examined
 from gem_ma.cli.runs import run_folder
 from gem_ma.cli.seats import seated
 from gem_ma.cli.stopping import exit_code
@@ -94,15 +94,10 @@ def command(
     source, typed = seated(source, overrides, base_urls)
     overrides = (*typed, *([f"scenario.tasks={tasks}"] if tasks is not None else ()))
     if examine is not None:
-        return _examine(
-            source,
-            overrides,
-            examine,
-            tasks or EXAMINED_TASKS,
-            at_least=at_least,
-            record=record,
-            **output,
-        )
+        into = run_folder(record) if record is not None else None  # before anything is played
+        loaded = load(source, overrides, typed=True)
+        tasks = tasks or EXAMINED_TASKS
+        return examined(loaded, examine, tasks, at_least=at_least, record=into, **output)
     if at_least is not None or record is not None:
         raise click.UsageError("--at-least and --record need --examine AGENT")
 
@@ -134,22 +129,6 @@ def _doubts(reports: Sequence[Report]) -> list[str]:
     for line in doubts:
         progress_line(f"--strict: {line}")
     return doubts
-
-
-def _examine(
-    source: str,
-    overrides: tuple[str, ...],
-    agent: str,
-    tasks: int,
-    *,
-    at_least: float | None,
-    record: str | None,
-    **output: bool,
-) -> int:
-
-    into = run_folder(record) if record is not None else None  # before anything is played
-    loaded = load(source, overrides, typed=True)
-    return examine(loaded, agent, tasks, at_least=at_least, record=into, **output)
 
 
 def _facts(

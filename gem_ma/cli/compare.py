@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -39,17 +38,13 @@ def command(first: str, second: str, scores: tuple[str, ...], whole: bool, as_js
     95 % interval over tasks, p, and p adjusted (Holm): success and returns are one family of
     tests, measures another. Where one score is the question, name it by --score.
     """
-    comparison = compare_runs(*_paths(first, second), once(), scores)
+    before, after = (played_run(run, "compared") for run in (first, second))
+    comparison = compare_runs(before, after, once(), scores)
     if as_json:
         emit_json(comparison)
     else:
         emit(_text(comparison, whole))
     return 0
-
-
-def _paths(first: str, second: str) -> tuple[Path, Path]:
-
-    return played_run(first, "compared"), played_run(second, "compared")
 
 
 def _text(comparison: Mapping[str, Any], whole: bool) -> str:

@@ -51,7 +51,7 @@ def command(kind: str, root: str, sort: str | None, as_json: bool) -> int:
     if sort is not None and kind != "runs":
         raise click.UsageError("--sort is for runs; the others stand in the order of their names")
     if kind == "runs":
-        entries = runs(Path(root))
+        entries = list_runs(Path(root))
         entries = entries if sort is None else by(sort, entries)
         if words := changed_runs(entries):
             progress_line(words)
@@ -259,11 +259,6 @@ def changed_runs(entries: list[dict[str, Any]]) -> str:
         if not entry.get("error") and (changed := differing(Path(entry["run"]), noted=True))
     ]
     return in_words(words)
-
-
-def runs(root: Path) -> list[dict[str, Any]]:
-    """The run folders below a folder."""
-    return list_runs(root)
 
 
 def by(key: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

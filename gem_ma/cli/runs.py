@@ -11,7 +11,6 @@ from typing import Any
 from gem_ma import registry
 from gem_ma.cli.terminal import columns, emit, emit_json, progress_line
 from gem_ma.kernel.errors import ConfigError, StoreError
-from gem_ma.kernel.scenario import Scenario
 from gem_ma.kernel.spelling import in_quotes, nearest
 from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.used import differing
@@ -82,11 +81,6 @@ def tell_changes(path: Path) -> None:
     """Says what of a run's code or data was edited while it played: its plays are of before."""
     if words := differing(path):
         progress_line(f"{words}; these plays are of the code and data as they were then")
-
-
-def success_of(scenario: Scenario) -> Any:
-    """The scenario's notion of success, or None where it has none."""
-    return Judge.of(scenario).success
 
 
 def report_of(path: Path, judge: Judge) -> Path | None:

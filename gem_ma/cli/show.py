@@ -12,7 +12,7 @@ import click
 
 from gem_ma import registry
 from gem_ma.cli.completion import run_names
-from gem_ma.cli.runs import lost_rows, run_folder, show_summary, success_of
+from gem_ma.cli.runs import lost_rows, run_folder, show_summary
 from gem_ma.cli.terminal import columns, emit, emit_json, json_option, progress_line
 from gem_ma.kernel.episode import End
 from gem_ma.kernel.errors import GemMaError
@@ -21,6 +21,7 @@ from gem_ma.runs.store import read_manifest, read_summary
 from gem_ma.runs.store.lines import older_summary, read_places, standing_summary
 from gem_ma.runs.store.summaries import check_training
 from gem_ma.runs.store.used import differing, is_as_played
+from gem_ma.scores.judge import Judge
 from gem_ma.system.files import damage, kind
 from gem_ma.system.options import signature
 
@@ -153,7 +154,7 @@ def scenario_facts(name: str) -> dict[str, Any]:
         "agents": list(scenario.agents),
         "default_cast": dict(scenario.default_cast),
         "facts": declared,
-        "success": success_of(scenario) is not None,
+        "success": Judge.of(scenario).success is not None,
         "tasks": tasks,
         "options": options,
         "baselines": dict(scenario.baselines),

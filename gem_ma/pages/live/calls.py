@@ -26,9 +26,10 @@ from gem_ma.driver.seats import Memory, Seats
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, ReplayError, StoreError
-from gem_ma.kernel.types import Message, Reply, Request, Sampling, Turn, spoken
+from gem_ma.kernel.types import Message, Reply, Request, Sampling, Turn
 from gem_ma.pages.static.transcript import cut
 from gem_ma.record.codec import shape_of
+from gem_ma.runs.export.chats import seen_before
 from gem_ma.runs.stored import recorded_config
 from gem_ma.runs.worlds import Worlds
 
@@ -186,13 +187,7 @@ def _sent(noted: Noted, at: int, config: Config | None) -> tuple[str, Any]:
 
 def _shown(episode: Episode, turn: Turn) -> tuple[str, Any]:
     """What the agent of a turn had been shown and had said."""
-    view: list[Message] = []
-    for each in episode.turns:
-        if each.agent == turn.agent and each.step <= turn.step:
-            view += each.observed
-            if each is not turn:
-                view.append(spoken(each.agent, each.action))
-    body = {"messages": [_message(each, turn.agent) for each in view]}
+    body = {"messages": [_message(each, turn.agent) for each in seen_before(episode, turn)]}
     return "what the agent was shown", body | _offered(turn.legal, turn.tools)
 
 

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,9 @@ class RunFolder:
     def keep_images(self, episodes: Iterable[Episode]) -> None:
         """Stores the images that these episodes show, before their lines are written. Raises
         StoreError."""
-        for episode in episodes:
-            self._keep_images(episode)
+        for image in chain.from_iterable(map(shown_in, episodes)):
+            if image.data:  # an image that was read from a record has none
+                self._keep_image(image)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl. Numbers that are not finite are written as null."""
@@ -418,11 +420,6 @@ class RunFolder:
         os.close(self._files.pop(name))
         cut_parts(self.path / name, self.path, end)
         self._create(name)
-
-    def _keep_images(self, episode: Episode) -> None:
-        for image in shown_in(episode):
-            if image.data:  # an image that was read from a record has none
-                self._keep_image(image)
 
     def _keep_image(self, image: Image) -> None:
         target = media_file(self.path, image.digest)
