@@ -133,7 +133,7 @@ def test_a_name_is_a_text_in_both_files(name: str) -> None:
     assert shown in [one.text for one in tree.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1"])
+@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\uff1d1"])
 def test_the_name_of_a_run_is_no_formula(start: str) -> None:
     line = Line(start, (0.0,), (0.5,), (0.5,), (0.5,), 1)
     (row,) = csv.DictReader(io.StringIO(csv_file([line], x_label="step")))
