@@ -22,7 +22,6 @@ from gem_ma.config.figures import Cell, Figure, load_figure, shipped_figures
 from gem_ma.config.loading import Loaded
 from gem_ma.kernel.errors import ConfigError, StoreError
 from gem_ma.kernel.types import Message
-from gem_ma.pages.static.paper import drawn, paper_markdown
 from gem_ma.registry import load
 from gem_ma.runs.figures import cell_path, read_records
 from gem_ma.scores.exams import measured_in
@@ -351,18 +350,6 @@ def names_of(figure: Figure, cell: Cell, root: Path) -> Iterator[str]:
         settings = figure.settings.model_copy(update={"rows": {**rows, trained: row}})
         one = replace(figure, settings=settings)
         yield cell_path(root, one, cell, one.load(cell)).name
-
-
-@pytest.mark.long
-def test_page_and_pictures_of_the_docs_are_made_of_their_records() -> None:
-    made = [
-        drawn(load_figure(path), read_records(DOCS / "paper" / f"{name}.jsonl"))
-        for name, path in shipped_figures().items()
-    ]
-    assert paper_markdown(made, "pictures") in (DOCS / "paper.md").read_text("utf-8")
-    for one in made:
-        picture = DOCS / "pictures" / f"paper_{one.figure.name}.svg"
-        assert (picture.read_text("utf-8") if picture.exists() else "") == one.chart
 
 
 @pytest.mark.long
