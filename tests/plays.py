@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gem_ma.config.learning import LossSettings
 from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Turn
+from gem_ma.registry import make
 
 
 def played_all(
@@ -21,6 +24,26 @@ def played_all(
         return [episode async for episode in play_many(plans, policies or {}, **how)]
 
     return sorted(asyncio.run(work()), key=lambda episode: episode.seed)
+
+
+def hands(*policies: Policy, count: int = 24, first: int = 0, **plan: Any) -> list[Episode]:
+    """Hands of Kuhn poker between two policies, or of one with itself."""
+    names = [policy.name for policy in policies]
+    cast = {"player_0": Seat("direct", names[0]), "player_1": Seat("direct", names[-1])}
+    plans = [Plan(make("kuhn_poker"), cast, seed=first + n, **plan) for n in range(count)]
+    by_name = dict(zip(names, policies, strict=True))
+    return played_all(plans, by_name, concurrency=count, deterministic=True)
+
+
+def learn(
+    learner: Any, table: Any, worth: Any, *, lr: float = 1.0, seed: int = 0, **loss: Any
+) -> dict[str, float]:
+    """One update of a learner by these advantages [N]; `loss`: keys of `train.loss`."""
+    rng = random.Random(seed)
+    done: dict[str, float] = learner.update(
+        table, worth, lr=lr, settings=LossSettings(**loss), rng=rng
+    )
+    return done
 
 
 def recorded(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma import credit, make
-from gem_ma.config.learning import LossSettings
+from gem_ma import credit
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
-from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling, Tool
 
@@ -30,7 +27,8 @@ from gem_ma.scores.exploitability import TokenStrategy  # noqa: E402
 from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from tests.plays import played_all  # noqa: E402
+from tests import plays  # noqa: E402
+from tests.plays import learn  # noqa: E402
 
 CHOICES = ("check", "bet", "call the bet")
 ASKED = (Message("Kuhn poker. Your card is J. Choose."),)
@@ -56,17 +54,7 @@ def request(
 
 
 def hands(engine: Any, count: int = 64, first: int = 0) -> list[Episode]:
-    policies = {"main": Policy("main", engine, Sampling(max_tokens=20))}
-    plans = [
-        Plan(
-            make("kuhn_poker"),
-            {agent: Seat("direct", "main") for agent in ("player_0", "player_1")},
-            seed=first + n,
-        )
-        for n in range(count)
-    ]
-
-    return played_all(plans, policies, concurrency=count, deterministic=True)
+    return plays.hands(Policy("main", engine, Sampling(max_tokens=20)), count=count, first=first)
 
 
 def chances(learner: TorchLearner, legal: Sequence[str] = CHOICES) -> list[float]:
@@ -177,9 +165,7 @@ def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
             token in among
             for token, among in zip(row.ids[row.mask].tolist(), row.allowed, strict=True)
         )
-    stats = learner.update(
-        table, np.ones(len(table.turns)), lr=1e-3, settings=LossSettings(), rng=random.Random(0)
-    )
+    stats = learn(learner, table, np.ones(len(table.turns)), lr=1e-3)
     assert stats["logprob_gap"] < 1e-5
     assert 0 < stats["entropy"] < math.log(2)  # two choices, then nothing but the end of turn
     blind = rows(table, np.zeros(len(table.turns)), "main")
@@ -201,9 +187,7 @@ def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_
         assert None not in said
         paid = np.array([wanted[str(one)] for one in said])
         shares.append(float(paid.mean()))
-        learner.update(
-            turns, paid - paid.mean(), lr=3e-3, settings=LossSettings(), rng=random.Random(step)
-        )
+        learn(learner, turns, paid - paid.mean(), lr=3e-3, seed=step)
         assert learner.publish()["parity_gap"] < 1e-5
     assert shares[0] < 0.75 and shares[-1] > 0.95
 
@@ -240,10 +224,7 @@ def test_an_error_of_one_request_is_its_own(thin_model: Path) -> None:
 
     first, second, third = asyncio.run(ask())
     assert isinstance(second, ConfigError | EngineError)
-    assert {first.text, third.text} <= {
-        "check",
-        "bet",
-    }
+    assert {first.text, third.text} <= {"check", "bet"}
 
 
 # -- auto: bound where nothing speaks against it -------------------------------------------------

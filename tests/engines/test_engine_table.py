@@ -15,7 +15,7 @@ from gem_ma.config.playing import AgentSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.credit import turns
 from gem_ma.credit.table import TurnTable
-from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.small.table import Table, decode, encode, softmax, view_key
 from gem_ma.kernel.episode import Seat
@@ -24,7 +24,8 @@ from gem_ma.kernel.types import Message, Request, Sampling
 from gem_ma.registry import make
 from gem_ma.training.learner import Demonstration
 from gem_ma.training.learner.table_learner import TableLearner
-from tests.plays import played_all
+from tests import plays
+from tests.plays import learn, played_all
 
 LEGAL = ("check", "bet")
 VIEW = (Message("Your card is K."),)
@@ -45,12 +46,7 @@ def draws(engine: Table, count: int, **options) -> Counter[str]:
 
 
 def hands(engine: Table, count: int, first: int = 0):
-    """Episodes of Kuhn poker in self-play."""
-
-    seats = dict.fromkeys(("player_0", "player_1"), Seat(policy="main"))
-    plans = [Plan(make("kuhn_poker"), seats, seed=first + seed) for seed in range(count)]
-
-    return played_all(plans, {"main": Policy("main", engine)}, deterministic=True)
+    return plays.hands(Policy("main", engine), count=count, first=first)
 
 
 @pytest.mark.long
@@ -202,13 +198,7 @@ def test_a_choice_that_has_moved_too_far_is_clipped():
     key = table.turns[0].replies[0].prompt_ids[0]
     for epochs, most in ((1, None), (500, 0.05)):
         learner.weights = {key: np.zeros(2)}
-        stats = learner.update(
-            table,
-            np.array([1.0]),
-            lr=0.1,
-            settings=LossSettings(epochs=epochs, minibatches=1),
-            rng=random.Random(0),
-        )
+        stats = learn(learner, table, np.array([1.0]), lr=0.1, epochs=epochs, minibatches=1)
         chance = softmax(learner.weights[key]).max()
         assert chance > 0.5
         if most is not None:
@@ -247,13 +237,7 @@ def test_the_gradient_norm_is_limited():
     engine = Table(policy="main")
     learner = TableLearner(engine)
     table = turns(hands(engine, 8), "main")
-    learner.update(
-        table,
-        np.full(len(table), 1e6),
-        lr=1.0,
-        settings=LossSettings(minibatches=1, grad_clip=0.5),
-        rng=random.Random(0),
-    )
+    learn(learner, table, np.full(len(table), 1e6), minibatches=1, grad_clip=0.5)
     assert np.sqrt(sum(float((row**2).sum()) for row in learner.weights.values())) == pytest.approx(
         0.5
     )
@@ -264,17 +248,12 @@ def test_advantages_that_do_not_fit_or_are_not_finite_are_refused_with_the_episo
     table = turns(hands(engine, 2), "main")
     learner = TableLearner(engine)
     with pytest.raises(ValueError, match="one advantage per turn"):
-        learner.update(table, np.zeros(1), lr=1, settings=LossSettings(), rng=random.Random(0))
+        learn(learner, table, np.zeros(1))
     bad = np.zeros(len(table))
     bad[0] = np.nan
     with pytest.raises(ValueError, match=r"not finite.*train/0"):
-        learner.update(table, bad, lr=1, settings=LossSettings(), rng=random.Random(0))
-    assert (
-        learner.update(
-            table.take([]), np.zeros(0), lr=1, settings=LossSettings(), rng=random.Random(0)
-        )["turns"]
-        == 0
-    )
+        learn(learner, table, bad)
+    assert learn(learner, table.take([]), np.zeros(0))["turns"] == 0
 
 
 def test_cloning_reproduces_the_shares_of_the_demonstrations():
@@ -294,7 +273,7 @@ def test_nothing_reaches_the_engine_before_it_is_published():
     learner = TableLearner(engine)
     table = turns(hands(engine, 8), "main")
     before = engine.fingerprint()
-    learner.update(table, table.ret, lr=1.0, settings=LossSettings(), rng=random.Random(0))
+    learn(learner, table, table.ret)
     assert engine.fingerprint() == before != learner.fingerprint()
     assert learner.publish()["parity_gap"] < 1e-5
     assert engine.fingerprint() == learner.fingerprint()
@@ -319,20 +298,18 @@ def test_a_publication_that_arrives_wrong_is_refused():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_learner_that_is_stored_and_loaded_goes_on_bit_for_bit(optimizer):
-    def learn(learner, episodes):
+    def taught(learner, episodes):
         table = turns(episodes, "main")
-        learner.update(
-            table, table.ret, lr=0.3, settings=LossSettings(entropy=0.01), rng=random.Random(1)
-        )
+        learn(learner, table, table.ret, lr=0.3, seed=1, entropy=0.01)
         learner.publish()
 
     first = TableLearner(Table(policy="main", optimizer=optimizer))
-    learn(first, hands(first.engine, 16))
+    taught(first, hands(first.engine, 16))
     second = TableLearner(Table(policy="main", optimizer=optimizer))
     second.load(first.state())
     assert second.engine.fingerprint() == first.engine.fingerprint()
     for learner in (first, second):
-        learn(learner, hands(learner.engine, 16, first=100))
+        taught(learner, hands(learner.engine, 16, first=100))
     assert first.state() == second.state()
 
 
@@ -362,17 +339,7 @@ def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     kuhn = make("kuhn_poker")
     seats = {"player_0": Seat("random_legal"), "player_1": Seat(policy="main")}
 
-    async def collect(step):
-        plans = [Plan(kuhn, seats, seed=1000 * step + index) for index in range(64)]
-        return sorted(
-            [
-                e
-                async for e in play_many(
-                    plans, {"main": Policy("main", engine)}, deterministic=True
-                )
-            ],
-            key=lambda e: e.seed,
-        )
+    policies = {"main": Policy("main", engine)}
 
     def value():
         players = {"player_0": uniform_strategy, "player_1": engine_strategy(engine)}
@@ -381,13 +348,8 @@ def test_player_1_learns_to_beat_a_frozen_uniform_player_0():
     assert value().values["player_1"] == pytest.approx(-0.125)
     assert value().best_responses["player_1"] == pytest.approx(5 / 12)
     for step in range(60):
-        table = turns(asyncio.run(collect(step)), "main")
-        learner.update(
-            table,
-            rebn(table),
-            lr=0.1,
-            settings=LossSettings(minibatches=1),
-            rng=random.Random(step),
-        )
+        plans = [Plan(kuhn, seats, seed=1000 * step + index) for index in range(64)]
+        table = turns(played_all(plans, policies, deterministic=True), "main")
+        learn(learner, table, rebn(table), lr=0.1, seed=step, minibatches=1)
         learner.publish()
     assert value().values["player_1"] > 0.35

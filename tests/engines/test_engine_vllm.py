@@ -523,10 +523,7 @@ def test_an_adapter_is_loaded_at_first_and_again_where_it_was_forgotten(
         assert fake.adapters == {name}
     loads = [body for path, body in fake.asked if path == "/v1/load_lora_adapter"]
     assert len(loads) == 2
-    assert loads[0] == {
-        "lora_name": name,
-        "lora_path": str(adapter.resolve()),
-    }
+    assert loads[0] == {"lora_name": name, "lora_path": str(adapter.resolve())}
 
 
 def test_a_server_that_takes_no_adapters_is_told_which_flags_to_start_with(

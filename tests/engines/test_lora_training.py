@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gem_ma import config, credit
-from gem_ma.config.learning import CriticSettings, LossSettings
+from gem_ma.config.learning import CriticSettings
 from gem_ma.kernel.types import Sampling
-from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes
 from tests.training.test_learner import episodes, noise, update
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -24,7 +24,12 @@ from gem_ma.engines.local.transformers import Transformers  # noqa: E402
 from gem_ma.training.learner.torch_critic import TorchCritic  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from gem_ma.training.train import run_training  # noqa: E402
-from tests.broken_runs import broken_and_whole  # noqa: E402
+from tests.broken_runs import (  # noqa: E402
+    broken_and_whole,
+    for_both,
+    of_models,
+    steps_of,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -215,18 +220,9 @@ def test_the_critic_of_an_adapter_is_an_adapter_and_learns_values_without_touchi
 # -- whole runs ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from gem_ma.engines.local.tiny import make_model
-
-    path = tmp_path_factory.mktemp("models") / "referential"
-    make_model(str(path), "referential")
-    return path
-
-
 @pytest.mark.longest
 def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_its_models_are_adapters(
-    tmp_path: Path, referential: Path
+    tmp_path: Path, referential_model: Path
 ) -> None:
     small = (
         "train.steps=4",
@@ -235,30 +231,15 @@ def test_a_killed_run_of_two_adapters_ends_bit_for_bit_as_an_unbroken_one_and_it
         "evaluate.episodes=8",
         "run.concurrency=16",
     )
-    small += tuple(
-        f"train.warm_start.{agent}.{key}"
-        for agent in ("speaker", "listener")
-        for key in ("episodes=32", "steps=4")
-    )
-    models = [
-        f"policies.{agent}.{key}"
-        for agent in ("speaker", "listener")
-        for key in (f"model=transformers/{referential}", "lora={rank: 4}")
-    ]
-    settings = config.load(
-        CONFIGS / "referential.yaml", [*models, *small, "train.loss.kl=0.01"]
-    ).config
-
+    warm = for_both("train.warm_start.AGENT.episodes=32", "train.warm_start.AGENT.steps=4")
+    adapters = for_both("policies.AGENT.lora={rank: 4}")
+    settings = of_models(referential_model, *adapters, *small, *warm, "train.loss.kl=0.01")
     summary = broken_and_whole(tmp_path, settings)
     assert summary["changed"] == ["speaker", "listener"]
-    lines = [
-        line["policies"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"
-    ]
-    assert all(
-        line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5
-        for line in lines
-        for agent in ("speaker", "listener")
-    )
+    for line in steps_of(tmp_path / "whole"):
+        for learned in line["policies"].values():
+            assert learned["logprob_gap"] < 1e-5
+            assert learned["parity_gap"] < 1e-5
     for agent in ("speaker", "listener"):
         assert {file.name for file in (tmp_path / "whole" / "models" / agent).iterdir()} == {
             "adapter_config.json",
@@ -352,12 +333,6 @@ def test_what_is_learned_is_not_changed_by_entropy_or_ratio_of_turns(thin_model:
     learner = learner_of(thin_model, "a")
     table = credit.turns(episodes([learner], 16), "a")
     for ratio in ("turn_sum", "episode"):
-        found = learner.update(
-            table,
-            noise(table),
-            lr=1e-3,
-            settings=LossSettings(ratio=ratio, entropy=0.01),
-            rng=random.Random(0),
-        )  # type: ignore[arg-type]
+        found = update(learner, table, ratio=ratio, entropy=0.01)  # type: ignore[arg-type]
         assert found["entropy"] > 0 and np.isfinite(found["loss"])
         learner.publish()

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma import credit, make
-from gem_ma.config.learning import LossSettings
+from gem_ma import credit
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Message, Request, Sampling
 
@@ -24,7 +22,8 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from tests.plays import played_all  # noqa: E402
+from tests import plays  # noqa: E402
+from tests.plays import learn  # noqa: E402
 
 FIRST = "Kuhn poker. Your card is {}.", "Moves so far: none. Choose check or bet."
 
@@ -36,10 +35,7 @@ def learner_of(path: Path, dtype: str = "bfloat16") -> TorchLearner:
 
 def hands(learner: TorchLearner, count: int = 24, first: int = 0) -> list[Episode]:
     policy = Policy("main", Batched(learner.engine), Sampling(max_tokens=4))
-    cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
-    plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
-
-    return played_all(plans, {"main": policy}, concurrency=count, deterministic=True)
+    return plays.hands(policy, count=count, first=first)
 
 
 def update(
@@ -47,9 +43,7 @@ def update(
 ) -> dict[str, float]:
     table = credit.turns(played, "main")
     worth = np.array([random.Random(f"{seed}/{at}").gauss(0, 1) for at in range(len(table.turns))])
-    return learner.update(
-        table, worth, lr=lr, settings=LossSettings(**loss), rng=random.Random(seed)
-    )
+    return learn(learner, table, worth, lr=lr, seed=seed, **loss)
 
 
 @pytest.mark.long
@@ -176,13 +170,7 @@ def test_learning_in_bfloat16_is_as_good_as_in_float32(thin_model: Path) -> None
             )
             good.append(float(right.mean()))
             part = table.take(opening)
-            learner.update(
-                part,
-                right - right.mean(),
-                lr=2e-3,
-                settings=LossSettings(target_kl=0.05, epochs=2),
-                rng=random.Random(step),
-            )
+            learn(learner, part, right - right.mean(), lr=2e-3, seed=step, target_kl=0.05, epochs=2)
             assert learner.publish()["parity_share"] <= 1
         shares[dtype] = float(np.mean(good[:2])), float(np.mean(good[-3:]))
     for dtype, (before, after) in shares.items():

@@ -3,7 +3,6 @@ sees the same mask."""
 
 from __future__ import annotations
 
-import random
 import re
 import shutil
 import sys
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 from gem_ma import credit
-from gem_ma.config.learning import LossSettings
 from gem_ma.config.training import WarmStartSettings
 from gem_ma.engines.base import open_engine
 from gem_ma.kernel.episode import Entry, Seat
@@ -44,7 +42,7 @@ from gem_ma.engines.local.tool_grammar import arguments_schema, grammar_of  # no
 from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from tests.plays import recorded  # noqa: E402
+from tests.plays import learn, recorded  # noqa: E402
 
 LOOK = Tool(
     "look",
@@ -229,9 +227,7 @@ def test_rows_carry_the_mask_and_the_update_agrees(caller: Path) -> None:
     different = {id(among) for row in made.rows for among in row.allowed if among is not None}
     # sets that come again are the same object
     assert len(different) < sum(len(row.allowed) for row in made.rows) / 2
-    stats = learner.update(
-        table, np.ones(len(replies)), lr=1e-4, settings=LossSettings(), rng=random.Random(0)
-    )
+    stats = learn(learner, table, np.ones(len(replies)), lr=1e-4)
     assert stats["logprob_gap"] < 1e-5
     words = replace(replies[0], text="<tool_call> was asked for in words", tool_calls=())
     assert {

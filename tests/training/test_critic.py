@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_ma import Ask, Leave, Scenario, config, credit, make
+from gem_ma import Ask, Leave, Scenario, config, credit
 from gem_ma.config.learning import CriticSettings
-from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import End, Episode, Limits, Seat
@@ -27,7 +26,8 @@ from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.critic import TableCritic
 from gem_ma.training.loop.updates import check_critics, still_here
 from gem_ma.training.train import run_training
-from tests.broken_runs import trained
+from tests import plays
+from tests.broken_runs import steps_of, trained
 from tests.plays import played_all
 
 SETTINGS = CriticSettings()
@@ -35,26 +35,11 @@ SETTINGS = CriticSettings()
 
 def hands(engine: Any, count: int = 32, limits: Limits | None = None) -> list[Episode]:
     """Hands of Kuhn that one policy plays with itself."""
-    policies = {
-        "main": Policy(
-            "main", engine if hasattr(engine, "sample") else Batched(engine), Sampling(max_tokens=4)
-        )
-    }
-    cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
-    plans = [
-        Plan(make("kuhn_poker"), cast, seed=seed, limits=limits or Limits())
-        for seed in range(count)
-    ]
-
-    async def play() -> list[Episode]:
-        played = sorted(
-            [e async for e in play_many(plans, policies, concurrency=count, deterministic=True)],
-            key=lambda e: e.seed,
-        )
-        assert all(episode.end.scored for episode in played)
-        return played
-
-    return asyncio.run(play())
+    asked = engine if hasattr(engine, "sample") else Batched(engine)
+    policy = Policy("main", asked, Sampling(max_tokens=4))
+    played = plays.hands(policy, count=count, limits=limits or Limits())
+    assert all(episode.end.scored for episode in played)
+    return played
 
 
 def table_engine() -> Any:
@@ -225,7 +210,7 @@ def test_training_with_a_critic_learns_logs_and_resumes_as_one(tmp_path: Path) -
         run(tmp_path / "cut", stop=5)
     again = run(tmp_path / "cut")
     assert whole["weights"] == again["weights"] and whole["changed"]
-    lines = [line for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "whole")
     assert all(
         {"value_loss", "explained"} <= set(policy)
         for line in lines

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_ma import credit, make
-from gem_ma.config.learning import LossSettings
+from gem_ma import credit
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
-from gem_ma.kernel.episode import Episode, Seat
+from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Request, Sampling, ToolCall
 
@@ -29,7 +27,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from tests.plays import played_all  # noqa: E402
+from tests.plays import hands, learn  # noqa: E402
 
 CARDS = {card: f"Kuhn poker. Your card is {card}." for card in "JQK"}
 FIRST = "Moves so far: none. Choose check or bet."
@@ -44,17 +42,9 @@ def episodes(
     learners: Sequence[TorchLearner], count: int = 24, first: int = 0, **sampling: Any
 ) -> list[Episode]:
     """Hands of Kuhn between two policies, or of one with itself."""
-    names = [learner.policy for learner in learners]
-    policies = {
-        one.policy: Policy(
-            one.policy, Batched(one.engine), Sampling(**{"max_tokens": 4, **sampling})
-        )
-        for one in learners
-    }
-    cast = {"player_0": Seat("direct", names[0]), "player_1": Seat("direct", names[-1])}
-    plans = [Plan(make("kuhn_poker"), cast, seed=first + number) for number in range(count)]
-
-    return played_all(plans, policies, concurrency=count, deterministic=True)
+    how = Sampling(**{"max_tokens": 4, **sampling})
+    policies = [Policy(one.policy, Batched(one.engine), how) for one in learners]
+    return hands(*policies, count=count, first=first)
 
 
 def noise(table: Any, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -64,9 +54,7 @@ def noise(table: Any, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
 def update(
     learner: TorchLearner, table: Any, seed: int = 0, lr: float = 1e-3, **settings: Any
 ) -> dict[str, float]:
-    return learner.update(
-        table, noise(table, seed), lr=lr, settings=LossSettings(**settings), rng=random.Random(seed)
-    )
+    return learn(learner, table, noise(table, seed), lr=lr, seed=seed, **settings)
 
 
 def plain(learner: TorchLearner, prompt: Sequence[int], ids: Sequence[int]) -> Any:
@@ -257,7 +245,7 @@ def test_the_sampled_end_of_turn_is_trained(thin_model: Path) -> None:
         finish="stop",
     )
     table = replace(table, turns=(replace(table.turns[0], replies=(reply,)),))
-    learner.update(table, np.ones(1), lr=1e-3, settings=LossSettings(), rng=random.Random(0))
+    learn(learner, table, np.ones(1), lr=1e-3)
     assert (learner.score([(prompt, said)])[0] > before + 0.01).all()
 
 
@@ -429,7 +417,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_episode(
     advantages[3] = bad
     before = learner.fingerprint()
     with pytest.raises(EngineError, match="not finite") as caught:
-        learner.update(table, advantages, lr=1e-3, settings=LossSettings(), rng=random.Random(0))
+        learn(learner, table, advantages, lr=1e-3)
     assert str(table.episodes[3].id) in str(caught.value)
     assert str(table.episodes[-1].id) not in str(caught.value)
     assert learner.fingerprint() == before
@@ -520,13 +508,7 @@ def test_a_rewarded_action_becomes_likelier_for_the_card_it_was_rewarded_with(
             (turn.action.parsed == "bet") == ("card is K" in turn.observed[0].text)
             for turn in table.turns
         ]
-        learner.update(
-            table,
-            np.where(good, 1.0, -1.0),
-            lr=2e-3,
-            settings=LossSettings(),
-            rng=random.Random(step),
-        )
+        learn(learner, table, np.where(good, 1.0, -1.0), lr=2e-3, seed=step)
         learner.publish()
     after = bet_probability(learner)
     assert after["K"] > before["K"] + 0.15

@@ -32,7 +32,7 @@ from gem_ma.training.learner.table_learner import TableLearner
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
-from tests.plays import played_all  # noqa: E402
+from tests.plays import learn, played_all  # noqa: E402
 
 CLIP, ENTROPY, KL, CAP, LONGEST = 0.02, 0.03, 0.2, 1.15, 4
 # each with the keys that it may disturb
@@ -228,9 +228,7 @@ def two_steps(ratio: str, aggregation: str, more: dict[str, Any], model: Path) -
         slow.optimizer.param_groups[0]["lr"] = lr
         slow.optimizer.step()
         slow.optimizer.zero_grad()
-    metrics = fast.update(
-        table, advantages, lr=lr, settings=LossSettings(grad_clip=1e9, **how), rng=random.Random(0)
-    )
+    metrics = learn(fast, table, advantages, lr=lr, grad_clip=1e9, **how)
     assert metrics["loss"] == pytest.approx(sum(losses) / 2, abs=1e-6, rel=1e-6)
     # the second step is not at ratio 1
     assert metrics["clip_fraction"] > 0.05 and metrics["kl_reference"] > 1e-6
@@ -306,9 +304,7 @@ def test_the_mismatch_counts_every_trained_token_whatever_its_advantage(thin_mod
         [p for turn in table.turns for reply in turn.replies for p in reply.logprobs]
     )
     for worth in (advantages, np.zeros(len(table))):
-        metrics = learner.update(
-            table, worth, lr=0.0, settings=LossSettings(tis=None), rng=random.Random(0)
-        )
+        metrics = learn(learner, table, worth, lr=0.0, tis=None)
         assert metrics["mismatch_kl"] == pytest.approx(
             float((np.exp(old - sampled) - (old - sampled) - 1).mean()), abs=1e-6
         )
