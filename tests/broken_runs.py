@@ -10,7 +10,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.settings import Config
-from gem_ma.runs.store import RunFolder
+from gem_ma.runs.store import RunFolder, read_metrics
 from gem_ma.training.train import run_training
 
 SMALL = (
@@ -30,6 +30,18 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
     ).config
 
 
+def for_both(*words: str) -> list[str]:
+    """Each of these words for the speaker and for the listener, whose name stands for AGENT."""
+    return [word.replace("AGENT", name) for name in ("speaker", "listener") for word in words]
+
+
+def of_models(model: Path, *overrides: str) -> Config:
+    """The referential game of two language models, each begun from this folder."""
+    models = for_both(f"policies.AGENT.model=transformers/{model}")
+    path = Path(__file__).parents[1] / "configs" / "referential.yaml"
+    return config.load(path, [*models, *overrides]).config
+
+
 class Killed(BaseException):
     """Stands for a kill."""
 
@@ -45,16 +57,20 @@ def trained(path: Path, settings: Config, **options: Any) -> dict[str, Any]:
         return run_training(settings, folder, **options)
 
 
-def killed_and_resumed(path: Path, settings: Config) -> None:
-    """Trains with a kill after step 3, and goes on to the end."""
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of its metrics that are of steps."""
+    return [line for line in read_metrics(path) if line["kind"] == "train"]
+
+
+def break_off(path: Path, settings: Config, at: int) -> None:
+    """Trains until a kill after this step."""
 
     def kill(step: int, metrics: Any) -> None:
-        if step == 3:
+        if step == at:
             raise Killed
 
     with pytest.raises(Killed):
         trained(path, settings, on_step=kill)
-    trained(path, settings)
 
 
 def truth(path: Path) -> dict[str, bytes]:
@@ -65,11 +81,13 @@ def truth(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-def broken_and_whole(folder: Path, settings: Config) -> dict[str, Any]:
-    """Trains 4 steps in `folder/whole`, and again in `folder/broken` with a kill after step 3;
-    the summary of both, which are the same."""
+def broken_and_whole(folder: Path, settings: Config, *kills: int) -> dict[str, Any]:
+    """Trains in `folder/whole`, and again in `folder/broken` with a kill after each of these steps
+    (3); the summary of both, which are the same."""
     summary = trained(folder / "whole", settings)
-    killed_and_resumed(folder / "broken", settings)
+    for at in kills or (3,):
+        break_off(folder / "broken", settings, at)
+    trained(folder / "broken", settings)
     assert len(truth(folder / "whole")) > 3
     assert truth(folder / "broken") == truth(folder / "whole")
     return summary

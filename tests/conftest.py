@@ -190,6 +190,17 @@ def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _model(tmp_path_factory, "kuhn_poker", "nano")
 
 
+@pytest.fixture(scope="session")
+def referential_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the referential game, untrained."""
+    pytest.importorskip("torch", reason="needs the train extra")
+    from gem_ma.engines.local.tiny import make_model
+
+    path = tmp_path_factory.mktemp("models") / "referential"
+    make_model(path, "referential")
+    return path
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt: whoever runs the tests in the background ignores it."""

@@ -22,8 +22,8 @@ from gem_ma.cli.main import group
 from gem_ma.config.learning import LossSettings
 from gem_ma.engines.local.tiny import make_model
 from gem_ma.engines.local.transformers import Transformers
-from gem_ma.runs.store import read_metrics
 from gem_ma.training.learner.torch_learner import TorchLearner
+from tests.broken_runs import steps_of
 from tests.chat_templates import FAMILIES
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -58,7 +58,7 @@ def test_it_runs_in_small_as_its_comment_says(
     assert make[:2] == ["new", "model"] and train[:2] == ["train", f"configs/{path.name}"]
     ran(*make)
     ran("train", str(path), *train[2:], "--out", "run", "--quiet")
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     learned = said(path)["train"]["policies"]
     assert lines and all(line["policies"].keys() == set(learned) for line in lines)
     assert all(line["policies"][name]["rows"] > 0 for line in lines for name in learned)

@@ -20,8 +20,9 @@ from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.worlds import worlds_of
 from gem_ma.training.train import Trainer, train
+from tests.broken_runs import Killed, broken_and_whole, steps_of, trained, truth
 from tests.driver.test_rollout import DIRECT, Latency, Talk, answered
-from tests.training.test_overlap import Killed, killed_at, small, steps_of, trained, truth
+from tests.training.test_overlap import small
 from tests.virtual_clock import run
 
 MIXED = ("train.admission=continuous", "run.concurrency=4")
@@ -169,10 +170,8 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_with_tables_the_record_is_that_of_steps_that_wait_for_each_other(tmp_path, shape):
     trained(tmp_path / "steps", small(*SHAPES[shape]))
-    trained(tmp_path / "mixed", small(*SHAPES[shape], *MIXED))
-    killed_at(tmp_path / "broken", small(*SHAPES[shape], *MIXED), 2, 5)
-    assert truth(tmp_path / "mixed") == truth(tmp_path / "steps")
-    assert truth(tmp_path / "broken") == truth(tmp_path / "steps")
+    broken_and_whole(tmp_path, small(*SHAPES[shape], *MIXED), 2, 5)
+    assert truth(tmp_path / "whole") == truth(tmp_path / "steps")
 
 
 @pytest.mark.long
@@ -184,9 +183,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
         "train.pool={every: 2, loaded: 2}",
         name="kuhn_table",
     )
-    trained(tmp_path / "whole", settings)
-    killed_at(tmp_path / "broken", settings, 3)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    broken_and_whole(tmp_path, settings)
     lags = [step["policies"]["main"]["lag"] for step in steps_of(tmp_path / "whole")]
     assert lags == [min(number, 2) for number in range(6)]
 

@@ -24,7 +24,7 @@ from gem_ma.training.loop.updates import charged, check_anchored
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import open_learner, train
-from tests.broken_runs import killed_and_resumed, trained
+from tests.broken_runs import broken_and_whole
 
 PAID = {"kl": 0.5, "kl_in": "reward"}
 
@@ -148,11 +148,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path, kind, thin_model):
     if kind == "lora":
         words += ["policies.main.lora={rank: 2}", "train.overlap=true"]
     settings = kuhn("torch" if kind == "lora" else kind, thin_model, *words)
-
-    killed_and_resumed(tmp_path / "broken", settings)
-    trained(tmp_path / "whole", settings)
-    for file in ("metrics.jsonl", "checkpoints/step-000004/DONE"):
-        assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    broken_and_whole(tmp_path, settings)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gem_ma import config
+from gem_ma.config.settings import Config
 from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Seat
@@ -21,7 +22,8 @@ from gem_ma.training.loop.attendants import Best
 from gem_ma.training.loop.measures import measures_of
 from gem_ma.training.loop.step import Step
 from gem_ma.training.train import run_training
-from tests.broken_runs import Killed, opened
+from tests import broken_runs
+from tests.broken_runs import break_off
 
 SMALL = (
     "train.steps=6",
@@ -34,10 +36,12 @@ SMALL = (
 )
 
 
-def trained(path: Path, *words: str, name: str = "kuhn_table", **options) -> dict:
-    settings = config.load(name, [*SMALL, *words]).config
-    with opened(path, settings) as folder:
-        return run_training(settings, folder, **options)
+def small(*words: str, name: str = "kuhn_table") -> Config:
+    return config.load(name, [*SMALL, *words]).config
+
+
+def trained(path: Path, *words: str, **options) -> dict:
+    return broken_runs.trained(path, small(*words, **options))
 
 
 def weights(path: Path) -> dict[str, bytes]:
@@ -71,13 +75,7 @@ def test_the_best_exam_is_kept_with_the_weights_of_its_step(tmp_path, measure, w
         assert weights(tmp_path / "whole/models/main.best") == weights(
             tmp_path / "short/models/main"
         )
-
-    def kill(step, metrics):
-        if step == 5:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", best, *words, on_step=kill)
+    break_off(tmp_path / "broken", small(best, *words), 5)
     assert trained(tmp_path / "broken", best, *words)["best"] == kept
     for part in ("models", "checkpoints/step-000006"):
         assert weights(tmp_path / "broken" / part) == weights(tmp_path / "whole" / part)
@@ -96,15 +94,15 @@ def test_a_refusal_names_scores_that_exams_have():
     """No play of a game of cards succeeds: that score is there, and is not a number."""
     name = "train.checkpoints.best=sampled.success"
     with pytest.raises(ConfigError, match=r"such as sampled\.return\.player_0, ") as refused:
-        run_training(config.load("kuhn_table", [*SMALL, name]).config)
+        run_training(small(name))
     assert "success" not in str(refused.value).partition("such as")[2]
     names = str(refused.value).partition("such as ")[2].split(", ")
     for known in (names[0], names[-1]):
-        run_training(config.load("kuhn_table", [*SMALL, f"train.checkpoints.best={known}"]).config)
+        run_training(small(f"train.checkpoints.best={known}"))
 
 
 def test_a_score_that_exams_lack_is_refused_before_anything_is_learned():
-    settings = config.load("kuhn_table", [*SMALL, "train.checkpoints.best=sampled.elo"]).config
+    settings = small("train.checkpoints.best=sampled.elo")
     with pytest.raises(
         ConfigError, match=r"no score 'sampled.elo'; such as .*nash_conv"
     ) as refused:

@@ -18,12 +18,12 @@ from gem_ma.credit import turns
 from gem_ma.credit.estimators import ESTIMATORS, shaped
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.scenario import Scenario
-from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes
 from gem_ma.runs.worlds import Worlds, worlds_of
 from gem_ma.training.schedule.checks import check_credit
 from gem_ma.training.schedule.settings import discounts, settings_of
 from gem_ma.training.train import run_training
-from tests.broken_runs import Killed, trained
+from tests.broken_runs import broken_and_whole, steps_of, trained
 
 SMALL = (
     "train.steps=4",
@@ -40,7 +40,7 @@ def small(*overrides: str, name: str = "referential_table") -> Config:
 
 
 def lines(path: Path, policy: str) -> list[dict[str, Any]]:
-    return [line["policies"][policy] for line in read_metrics(path) if line["kind"] == "train"]
+    return [line["policies"][policy] for line in steps_of(path)]
 
 
 # -- schedules -----------------------------------------------------------------------------------
@@ -322,8 +322,7 @@ def test_shaping_changes_what_is_learned_and_nothing_that_is_recorded_or_examine
             mean if past is None else mean + 3 * (mean - past)
         )
         past = sum(e.returns()["listener"] for e in episodes[: 8 * step + 8]) / (8 * step + 8)
-    train_lines = [line for line in read_metrics(much) if line["kind"] == "train"]
-    assert [line["return"]["listener"] for line in train_lines] == pytest.approx(
+    assert [line["return"]["listener"] for line in steps_of(much)] == pytest.approx(
         [line["return_raw"] for line in logged]
     )
     assert "return_raw" not in lines(plain, "listener")[0]
@@ -342,24 +341,7 @@ def test_shaping_goes_on_after_a_resume_as_if_nothing_had_happened(
         "train.steps=5",
         *group,
     )
-
-    def kill(step: int, metrics: dict[str, Any]) -> None:
-        if step == 3:
-            raise Killed
-
-    trained(tmp_path / "whole", settings)
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    for file in (
-        "episodes.jsonl",
-        "metrics.jsonl",
-        "summary.json",
-        "checkpoints/step-000005/trainer.json",
-    ):
-        assert (tmp_path / "broken" / file).read_bytes() == (
-            tmp_path / "whole" / file
-        ).read_bytes(), file
+    broken_and_whole(tmp_path, settings)
     state = json.loads((tmp_path / "whole" / "checkpoints/step-000005/trainer.json").read_bytes())[
         "estimators"
     ]

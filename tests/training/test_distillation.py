@@ -23,7 +23,7 @@ from gem_ma.training.learner.losses import DIVERGENCES, Slope
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import checked
 from gem_ma.training.train import open_parts, run_training
-from tests.broken_runs import Killed, trained
+from tests.broken_runs import broken_and_whole, trained
 
 ALONE_KL = {"surrogate": "none", "kl": 1, "kl_form": "k2", "reference": "teacher"}
 LOSS = "train.loss={surrogate: none, kl: 1, kl_form: k2, reference: teacher}"
@@ -93,18 +93,7 @@ def test_in_the_reward_a_teacher_is_followed_too(master: Path) -> None:
 
 @pytest.mark.longest
 def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, master: Path) -> None:
-    settings = hanoi(master, LOSS, "train.overlap=2")
-
-    def kill(step: int, metrics: Any) -> None:
-        if step == 2:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    trained(tmp_path / "whole", settings)
-    for file in ("episodes.jsonl", "metrics.jsonl", "checkpoints/step-000004/DONE"):
-        assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    broken_and_whole(tmp_path, hanoi(master, LOSS, "train.overlap=2"), 2)
 
 
 @pytest.mark.long

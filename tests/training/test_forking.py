@@ -20,13 +20,13 @@ from gem_ma.kernel.episode import End, Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.scenario import Call, replay
 from gem_ma.registry import make, task_of
-from gem_ma.runs.store import read_episodes, read_metrics
+from gem_ma.runs.store import read_episodes
 from gem_ma.runs.worlds import Worlds
 from gem_ma.training.loop.collector import cost, grow
 from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import run_training, train
-from tests.broken_runs import Killed, opened, trained, truth
+from tests.broken_runs import broken_and_whole, opened, steps_of, trained, truth
 
 
 class Market(Scenario):
@@ -258,13 +258,7 @@ def test_points_are_decision_points_of_learners():
         assert metrics["branches"] == 2 * metrics["points"] == len(branches)
     _, branches, metrics = grown(width=2, at="every")
     assert metrics["points"] == 4 * 5
-    assert {branch.forks[-1][0] for branch in branches} == {
-        0,
-        2,
-        4,
-        6,
-        8,
-    }
+    assert {branch.forks[-1][0] for branch in branches} == {0, 2, 4, 6, 8}
 
 
 @pytest.mark.long
@@ -333,7 +327,7 @@ def test_estimators_learn_from_groups_of_branches(tmp_path, name):
     settings = small(f"train.estimator.name={name}", "train.steps=2")
     summary = trained(tmp_path / "run", settings)
     assert summary["changed"] == ["player"]
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     # scores are of trunks alone
     assert all(line["episodes"] == 8 and line["forks"]["branches"] > 8 for line in lines)
     assert len(list(read_episodes(tmp_path / "run"))) == sum(
@@ -359,16 +353,9 @@ def test_branches_that_are_paid_differently_move_the_weights_and_a_lone_trunk_do
 @pytest.mark.longest
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_forked_run_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
-    def kill(step, metrics):
-        if step == at:
-            raise Killed
-
-    trained(tmp_path / "whole", small())
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", small(), on_step=kill)
-    trained(tmp_path / "broken", small())
+    broken_and_whole(tmp_path, small(), at)
     trained(tmp_path / "serial", small("run.concurrency=3"))
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole") == truth(tmp_path / "serial")
+    assert truth(tmp_path / "serial") == truth(tmp_path / "whole")
 
 
 @pytest.mark.long

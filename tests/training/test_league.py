@@ -29,7 +29,7 @@ from gem_ma.training.schedule.plans import casts, training_plans
 from gem_ma.training.schedule.settings import learning, settings_of
 from gem_ma.training.selfplay.league import League, prioritised
 from gem_ma.training.train import run_training, train
-from tests.broken_runs import Killed, trained, truth
+from tests.broken_runs import break_off, broken_and_whole, steps_of, trained
 
 SMALL = (
     "train.steps=6",
@@ -165,7 +165,7 @@ def test_alternating_policies_wait_bit_equal(two, tmp_path):
         for a, b in pairwise(weights)
     ]
     assert moved == ["t", "t", "o", "t", "t", "o"]
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     assert [list(line["policies"]) for line in lines] == [["two"], ["two"], ["one"]] * 2
 
 
@@ -371,7 +371,7 @@ def test_opponents_are_never_trained_on_and_stay_bit_equal(tmp_path):
         if "@" in reply.policy
     ]
     assert frozen and all(reply.version == int(reply.policy.partition("@")[2]) for reply in frozen)
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     own = sum(
         reply.policy == "main"
         for episode in played
@@ -571,29 +571,14 @@ def test_a_league_that_is_killed_ends_as_an_unbroken_one(tmp_path, at):
         "train.episodes=128",
     )
     settings = kuhn(MIXED, "train.seats=swap", *collapsing)
-
-    def kill(step, metrics):
-        if step == at:
-            raise Killed
-
-    trained(tmp_path / "whole", settings)
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    broken_and_whole(tmp_path, settings, at)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("harm", ["gone", "changed"])
 def test_a_snapshot_that_is_gone_or_changed_is_told_with_its_path(tmp_path, harm):
     settings = kuhn("train.opponents={uniform: 1.0}", "train.pool.size=1", "train.pool.every=2")
-
-    def kill(step, metrics):
-        if step == 3:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "run", settings, on_step=kill)
+    break_off(tmp_path / "run", settings, 3)
     file = tmp_path / "run" / "league" / "main@2"
     (
         file.unlink()
@@ -630,23 +615,11 @@ def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
             ),
         ],
     ).config
-
-    def kill(step, metrics):
-        if step == 1:
-            raise Killed
-
-    summary = trained(tmp_path / "run", settings)
-    played = list(read_episodes(tmp_path / "run"))
+    summary = broken_and_whole(tmp_path, settings, 1)
+    played = list(read_episodes(tmp_path / "whole"))
     assert summary["changed"] == ["main"] and summary["league"]["members"] == 3
     assert any("@" in (seat.policy or "") for episode in played for seat in episode.cast.values())
-    assert (tmp_path / "run" / "league" / "main@0" / "model.safetensors").is_file()
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
-    trained(tmp_path / "broken", settings)
-    assert list(read_episodes(tmp_path / "broken")) == played
-    assert (tmp_path / "broken" / "metrics.jsonl").read_bytes() == (
-        tmp_path / "run" / "metrics.jsonl"
-    ).read_bytes()
+    assert (tmp_path / "whole" / "league" / "main@0" / "model.safetensors").is_file()
 
 
 @pytest.mark.long

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gem_ma import config
 from gem_ma.config.learning import LossSettings
 from gem_ma.config.settings import Config
 from gem_ma.config.training import TrainSettings
@@ -17,39 +16,22 @@ from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import DataError
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.record.codec import dump_episode
-from gem_ma.runs.store import RunFolder, read_episodes, read_metrics
+from gem_ma.runs.store import RunFolder, read_episodes
 from gem_ma.training.loop.checkpoint import latest_checkpoint
 from gem_ma.training.loop.step import FILE, Ahead, StepRollouts
 from gem_ma.training.loop.updates import fresh, lag, warning
 from gem_ma.training.schedule.settings import settings_of
 from tests import broken_runs
-from tests.broken_runs import Killed, trained, truth
+from tests.broken_runs import break_off, broken_and_whole, for_both, steps_of, trained, truth
 from tests.plays import recorded
 
 small = partial(broken_runs.small, "train.overlap=true")
-
-
-def steps_of(path: Path) -> list[dict]:
-    return [line for line in read_metrics(path) if line["kind"] == "train"]
 
 
 def ahead_of(path: Path) -> list[str]:
     """The files of what the last checkpoint holds of steps to come."""
     files = latest_checkpoint(path / "checkpoints").files
     return [name for name in files if name.startswith(FILE)]
-
-
-def killed_at(path: Path, settings: Config, *at: int) -> None:
-    """Runs, is killed after each of these steps, and goes on to the end."""
-    for wanted in at:
-
-        def kill(step, metrics, wanted=wanted):
-            if step == wanted:
-                raise Killed
-
-        with pytest.raises(Killed):
-            trained(path, settings, on_step=kill)
-    trained(path, settings)
 
 
 # -- which weights play --------------------------------------------------------------------------
@@ -126,20 +108,16 @@ SHAPES = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("shape", "ahead"), zip(SHAPES, (1, 2, 2, 1, 2), strict=True))
+@pytest.mark.parametrize(("shape", "ahead"), [*zip(SHAPES, (1, 2, 2, 1, 2), strict=True)])
 def test_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path, shape, ahead):
     settings = small(*SHAPES[shape], f"train.overlap={ahead}")
-    trained(tmp_path / "whole", settings)
-    killed_at(tmp_path / "broken", settings, 2, 5)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    broken_and_whole(tmp_path, settings, 2, 5)
 
 
 @pytest.mark.long
 def test_a_run_that_is_killed_after_every_step_plays_the_same_episodes(tmp_path):
     settings = small("train.overlap=4", "train.save_every=1")
-    trained(tmp_path / "whole", settings)
-    killed_at(tmp_path / "broken", settings, 1, 2, 3, 4, 5)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    broken_and_whole(tmp_path, settings, 1, 2, 3, 4, 5)
 
 
 @pytest.mark.long
@@ -150,9 +128,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
         "train.pool={every: 2, loaded: 2}",
         name="kuhn_table",
     )
-    trained(tmp_path / "whole", settings)
-    killed_at(tmp_path / "broken", settings, 3)
-    assert truth(tmp_path / "broken") == truth(tmp_path / "whole")
+    broken_and_whole(tmp_path, settings)
     assert any(
         "@" in (seat.policy or "")
         for e in read_episodes(tmp_path / "whole")
@@ -163,13 +139,7 @@ def test_with_a_league_a_killed_run_ends_bit_for_bit_as_an_unbroken_one(tmp_path
 @pytest.mark.long
 def test_the_checkpoint_holds_what_was_played_ahead_until_nothing_is_left_to_learn(tmp_path):
     settings = small("train.overlap=2", "train.steps=7")
-
-    def kill(step, metrics):
-        if step == 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "run", settings, on_step=kill)
+    break_off(tmp_path / "run", settings, 4)
     found = latest_checkpoint(tmp_path / "run" / "checkpoints")
     ahead, later = (StepRollouts.load(found.read(f"{FILE}{number}.jsonl")) for number in ("", "-2"))
     assert (ahead.step, len(ahead.plays), ahead.branches, ahead.forks) == (4, 8, (), None)
@@ -191,23 +161,8 @@ def test_damaged_episodes_of_a_checkpoint_are_refused():
 # -- language models -----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    pytest.importorskip("torch")
-    from gem_ma.engines.local.tiny import make_model
-
-    path = tmp_path_factory.mktemp("models") / "referential"
-    make_model(str(path), "referential")
-    return path
-
-
-def of_models(model: Path, *overrides: str) -> Config:
-    models = [f"policies.{agent}.model=transformers/{model}" for agent in ("speaker", "listener")]
-    warm = [
-        f"train.warm_start.{agent}.{key}"
-        for agent in ("speaker", "listener")
-        for key in ("episodes=64", "steps=8")
-    ]
+def models_ahead(model: Path, *overrides: str) -> Config:
+    warm = for_both("train.warm_start.AGENT.episodes=64", "train.warm_start.AGENT.steps=8")
     small = (
         "train.overlap=true",
         "train.steps=4",
@@ -215,41 +170,37 @@ def of_models(model: Path, *overrides: str) -> Config:
         "train.save_every=2",
         "evaluate.episodes=16",
     )
-    return config.load(
-        Path(__file__).parents[2] / "configs" / "referential.yaml",
-        [*models, *warm, *small, *overrides],
-    ).config
+    return broken_runs.of_models(model, *warm, *small, *overrides)
 
 
 @pytest.mark.longest
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_language_models_learn_apart_from_what_is_sampled_and_resume_bit_for_bit(
-    tmp_path, model, ahead
+    tmp_path, referential_model, ahead
 ):
-    settings = of_models(
-        model,
+    settings = models_ahead(
+        referential_model,
         "train.policies=[listener]",
         "policies.listener.lora={rank: 4}" if ahead > 1 else "policies.listener.dtype=bfloat16",
         f"train.overlap={ahead}",
     )
-    summary = trained(tmp_path / "whole", settings)
+    summary = broken_and_whole(tmp_path, settings)
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
-    killed_at(tmp_path / "broken", settings, 3)
-    for name in ("episodes.jsonl", "metrics.jsonl", "summary.json"):
-        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     told = [line["policies"]["listener"] for line in steps_of(tmp_path / "whole")]
     assert [one["lag"] for one in told] == [min(number, ahead) for number in range(4)]
     assert [one["version"] for one in told] == [2, 3, 4, 5]
 
 
 @pytest.mark.longest
-def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, model):
+def test_a_model_that_is_learned_apart_learns_the_same_first_step(tmp_path, referential_model):
     """The first step has nothing ahead, so it is the step of a run without overlap."""
     lines = {}
     for name, overlap in (("apart", "true"), ("alone", "false")):
         trained(
             tmp_path / name,
-            of_models(model, f"train.overlap={overlap}", "train.steps=2", "train.save_every=1"),
+            models_ahead(
+                referential_model, f"train.overlap={overlap}", "train.steps=2", "train.save_every=1"
+            ),
         )
         lines[name] = steps_of(tmp_path / name)[0]["policies"]
         lines[name + " weights"] = (

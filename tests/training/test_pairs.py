@@ -24,7 +24,7 @@ from gem_ma.training.loop.updates import check_anchored
 from gem_ma.training.processes.teams import ALONE
 from gem_ma.training.schedule.checks import check_loss, checked
 from gem_ma.training.train import open_parts, run_training
-from tests.broken_runs import killed_and_resumed, trained
+from tests.broken_runs import broken_and_whole
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -248,11 +248,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(tmp_path: Path, kind: str, thin_mo
     if kind == "lora":
         words += ["policies.main.lora={rank: 2}", "train.overlap=true", "train.episodes=8"]
     settings = kuhn("torch" if kind == "lora" else kind, thin_model, *words)
-
-    killed_and_resumed(tmp_path / "broken", settings)
-    trained(tmp_path / "whole", settings)
-    for file in ("metrics.jsonl", "checkpoints/step-000004/DONE"):
-        assert (tmp_path / "broken" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    broken_and_whole(tmp_path, settings)
 
 
 @pytest.mark.parametrize(

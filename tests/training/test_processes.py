@@ -23,6 +23,7 @@ from gem_ma.training.learner.packing import packs
 from gem_ma.training.learner.rows import Row
 from gem_ma.training.processes import teams
 from gem_ma.training.processes.teams import SOLO, Team, launched
+from tests.broken_runs import for_both
 from tests.training_process import LOOPBACK, heard, work
 
 pytest.importorskip("torch")
@@ -36,10 +37,10 @@ SMALL = (
     "train.loss.minibatches=2",
     "train.lr=0.001",
 )
-WARM = tuple(
-    f"train.warm_start.{agent}.{key}"
-    for agent in ("speaker", "listener")
-    for key in ("episodes=128", "steps=40", "batch=16")
+WARM = for_both(
+    "train.warm_start.AGENT.episodes=128",
+    "train.warm_start.AGENT.steps=40",
+    "train.warm_start.AGENT.batch=16",
 )
 
 
@@ -69,9 +70,7 @@ def models(tmp: Path) -> tuple[str, ...]:
     from gem_ma.engines.local.tiny import make_model
 
     make_model(str(tmp / "new"), "referential")
-    new = [
-        f"policies.{agent}.model=transformers/{tmp / 'new'}" for agent in ("speaker", "listener")
-    ]
+    new = for_both(f"policies.AGENT.model=transformers/{tmp / 'new'}")
     work(
         [
             [
@@ -81,10 +80,7 @@ def models(tmp: Path) -> tuple[str, ...]:
             ]
         ]
     )
-    return tuple(
-        f"policies.{agent}.model=transformers/{tmp / 'cloned' / 'models' / agent}"
-        for agent in ("speaker", "listener")
-    )
+    return tuple(for_both(f"policies.AGENT.model=transformers/{tmp / 'cloned'}/models/AGENT"))
 
 
 LANGUAGE = {

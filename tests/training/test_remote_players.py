@@ -39,7 +39,7 @@ from gem_ma.training.processes.chunks import (
 from gem_ma.training.processes.teams import ALONE, Teams
 from gem_ma.training.schedule.plans import training_plans
 from gem_ma.training.train import train
-from tests.broken_runs import opened, truth
+from tests.broken_runs import for_both, opened, truth
 from tests.virtual_clock import run as run_virtually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,15 +210,10 @@ def test_steps_that_are_played_ahead_have_the_weights_of_their_time(tmp_path: Pa
 
 
 @pytest.mark.longest
-def test_a_language_model_in_the_workers_rounds_as_in_one_process(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    from gem_ma.engines.local.tiny import make_model
-
-    make_model(tmp_path / "model", "referential")
-    models = [
-        f"policies.{agent}.model=transformers/{tmp_path / 'model'}"
-        for agent in ("speaker", "listener")
-    ]
+def test_a_language_model_in_the_workers_rounds_as_in_one_process(
+    tmp_path: Path, referential_model: Path
+) -> None:
+    models = for_both(f"policies.AGENT.model=transformers/{referential_model}")
     small = ("train.warm_start={}", "train.steps=4", "train.save_every=4", "train.episodes=8")
     settings = settings_of("referential", *models, *small, "train.chunk=3", "evaluate.episodes=4")
     both(tmp_path, settings, {2})

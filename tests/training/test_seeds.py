@@ -17,6 +17,7 @@ from gem_ma.cli.main import group
 from gem_ma.config.loading import Loaded
 from gem_ma.runs.plans import open_policies
 from gem_ma.runs.store import read_manifest
+from tests.broken_runs import broken_and_whole, for_both
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LEARNING = sorted(
@@ -31,11 +32,7 @@ SMALL = (
     "run.concurrency=16",
     "run.baselines=false",
 )
-WARM = tuple(
-    f"train.warm_start.{agent}.{key}"
-    for agent in ("speaker", "listener")
-    for key in ("episodes=16", "steps=2")
-)
+WARM = for_both("train.warm_start.AGENT.episodes=16", "train.warm_start.AGENT.steps=2")
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +303,6 @@ def train(*words: object) -> dict[str, Any]:
 def test_a_broken_run_of_drawn_models_ends_as_a_whole_one(
     models: dict[int, Path], tmp_path: Path, lora: tuple[str, ...]
 ) -> None:
-    from tests.broken_runs import broken_and_whole
-
     four = ("train.steps=4", "train.save_every=2", "train.episodes=8")
     broken_and_whole(tmp_path, loaded(models[0], *SMALL, *four, *WARM, "run.seed=3", *lora).config)
 

@@ -135,19 +135,10 @@ def weights_of(path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def referential(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from gem_ma.engines.local.tiny import make_model
-
-    path = tmp_path_factory.mktemp("models") / "referential"
-    make_model(path, "referential")
-    return path
-
-
-@pytest.fixture(scope="module")
-def unbroken(referential: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(referential_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two processes to its end."""
     path = tmp_path_factory.mktemp("runs") / "whole"
-    ended(command(path, referential, 2))
+    ended(command(path, referential_model, 2))
     return path
 
 
@@ -170,18 +161,18 @@ def truth(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.sharded
 def test_a_run_whose_process_is_killed_ends_bit_for_bit_as_an_unbroken_one(
-    referential: Path, unbroken: Path, tmp_path: Path
+    referential_model: Path, unbroken: Path, tmp_path: Path
 ) -> None:
     from tests.training.test_processes import child, until_saved
 
-    started = command(tmp_path / "run", referential, 2)
+    started = command(tmp_path / "run", referential_model, 2)
     until_saved(tmp_path / "run", 2)
     os.kill(child(started.pid, 1), signal.SIGKILL)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 1 and "process 1 of 2 was ended by signal 9" in said
     # what is left of a checkpoint that was being written is none
     (tmp_path / "run" / "checkpoints" / "step-000004.tmp-parts").mkdir(exist_ok=True)
-    ended(command(tmp_path / "run", referential, 2))
+    ended(command(tmp_path / "run", referential_model, 2))
     assert truth(tmp_path / "run") == truth(unbroken)
     assert not list((tmp_path / "run" / "checkpoints").glob("*.tmp-*"))
 
@@ -189,15 +180,15 @@ def test_a_run_whose_process_is_killed_ends_bit_for_bit_as_an_unbroken_one(
 @pytest.mark.sharded
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2)])
 def test_a_run_goes_on_with_another_number_of_processes(
-    referential: Path, unbroken: Path, tmp_path: Path, sizes: tuple[int, int]
+    referential_model: Path, unbroken: Path, tmp_path: Path, sizes: tuple[int, int]
 ) -> None:
-    started = command(tmp_path / "run", referential, sizes[0])
+    started = command(tmp_path / "run", referential_model, sizes[0])
     from tests.training.test_processes import until_saved
 
     until_saved(tmp_path / "run", 4)
     started.send_signal(signal.SIGINT)
     started.communicate(timeout=60)
-    ended(command(tmp_path / "run", referential, sizes[1]))
+    ended(command(tmp_path / "run", referential_model, sizes[1]))
     found, expected = weights_of(tmp_path / "run"), weights_of(unbroken)
     # Adam makes steps of `lr` out of the last bits where nothing is ever paid, as here; what is
     # learned from real gradients is compared above
@@ -205,14 +196,16 @@ def test_a_run_goes_on_with_another_number_of_processes(
 
 
 @pytest.mark.sharded
-def test_a_shard_that_is_damaged_is_told(referential: Path, unbroken: Path, tmp_path: Path) -> None:
+def test_a_shard_that_is_damaged_is_told(
+    referential_model: Path, unbroken: Path, tmp_path: Path
+) -> None:
     import shutil
 
     shutil.copytree(unbroken, tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     for path in (tmp_path / "run" / "checkpoints").glob("step-000006/shard-00002*"):
         path.write_bytes(path.read_bytes()[:-8])
-    started = command(tmp_path / "run", referential, 2)
+    started = command(tmp_path / "run", referential_model, 2)
     _, said = started.communicate(timeout=280)
     assert "step-000006 was passed over: shard-00002" in said, said
     assert truth(tmp_path / "run") == truth(unbroken)

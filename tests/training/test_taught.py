@@ -15,7 +15,7 @@ from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.types import Action, Reply, Turn
 from gem_ma.training.loop.attendants import LIMITS, Taught, cut_note
-from tests.broken_runs import Killed, trained
+from tests.broken_runs import break_off, trained
 from tests.plays import recorded
 
 SMALL = (
@@ -99,16 +99,8 @@ def test_where_no_prompt_fits_the_model_its_context_is_named_and_no_limit_of_the
 @pytest.mark.long
 def test_what_was_taught_before_a_kill_counts(tmp_path: Path) -> None:
     settings = config.load("kuhn_table", [*SMALL, "train.save_every=1"]).config
-
-    def kill(step: int, metrics: Any) -> None:
-        raise Killed
-
-    def go(**more: Any) -> dict[str, Any]:
-        return trained(tmp_path / "run", settings, **more)
-
-    with pytest.raises(Killed):
-        go(on_step=kill)
-    assert "learned_nothing" not in go()
+    break_off(tmp_path / "run", settings, 1)
+    assert "learned_nothing" not in trained(tmp_path / "run", settings)
 
 
 # -- reasons -------------------------------------------------------------------------------------

@@ -26,7 +26,17 @@ from gem_ma.training.loop.local import LocalPlayers
 from gem_ma.training.schedule.plans import TRAINING_SEEDS, training_plans
 from gem_ma.training.schedule.settings import learning_rate
 from gem_ma.training.train import open_learner, run_training, train
-from tests.broken_runs import SMALL, WARM, Killed, opened, small, trained, truth
+from tests.broken_runs import (
+    SMALL,
+    WARM,
+    Killed,
+    break_off,
+    opened,
+    small,
+    steps_of,
+    trained,
+    truth,
+)
 from tests.command_line import environment
 from tests.warm import Command, start
 
@@ -143,13 +153,7 @@ def test_a_run_that_is_killed_after_a_step_ends_as_an_unbroken_one(
 ):
     overrides = (f"policies.speaker.optimizer={optimizer}", "train.estimator.name=rae")
     settings = small(*overrides)
-
-    def kill(step, metrics):
-        if step == at:
-            raise Killed
-
-    with pytest.raises(Killed):
-        trained(tmp_path / "broken", settings, on_step=kill)
+    break_off(tmp_path / "broken", settings, at)
     trained(tmp_path / "broken", settings)
     assert truth(tmp_path / "broken") == unbroken(*overrides)
 
@@ -336,7 +340,7 @@ def test_failed_episodes_are_counted_and_the_rest_is_learned_from(tmp_path):
     settings, policies = fragile()
     with opened(tmp_path / "run", settings) as folder:
         summary = asyncio.run(train(settings, Fragile(), policies, folder))
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     assert all(line["ok"] + line["failed"] == 16 for line in lines)
     assert sum(line["failed"] for line in lines) > 100
     assert summary["after"]["sampled"]["failed"] > 10
@@ -385,7 +389,7 @@ def test_a_level_whose_few_plays_all_failed_is_data_like_any_other(scenario, mor
     with opened(tmp_path / "run", settings) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("gem_ma.training.train.LocalPlayers", Watched)
         asyncio.run(train(settings, scenario, policies, folder))
-    lines = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "train"]
+    lines = steps_of(tmp_path / "run")
     assert len(lines) == 20 and any(alone)
     of_level = sum(line[level]["branches" if level == "forks" else "plays"] for line in lines)
     # nothing that was played is lost

@@ -3,18 +3,14 @@ stays as it is where it is frozen."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gem_ma import config
-from gem_ma.config.settings import Config
-from gem_ma.runs.store import read_metrics
 from gem_ma.training.train import run_training
 
 pytest.importorskip("torch")
 
-from tests.broken_runs import broken_and_whole
+from tests.broken_runs import broken_and_whole, for_both, of_models, steps_of
 
 SMALL = (
     "train.steps=4",
@@ -23,43 +19,21 @@ SMALL = (
     "evaluate.episodes=32",
     "run.concurrency=32",
 )
-WARM = tuple(
-    f"train.warm_start.{agent}.{key}"
-    for agent in ("speaker", "listener")
-    for key in ("episodes=64", "steps=8")
-)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    from gem_ma.engines.local.tiny import make_model
-
-    path = tmp_path_factory.mktemp("models") / "referential"
-    make_model(str(path), "referential")
-    return path
-
-
-def settings_of(model: Path, *overrides: str) -> Config:
-    models = [f"policies.{agent}.model=transformers/{model}" for agent in ("speaker", "listener")]
-    return config.load(
-        Path(__file__).parents[2] / "configs" / "referential.yaml", [*models, *overrides]
-    ).config
+WARM = for_both("train.warm_start.AGENT.episodes=64", "train.warm_start.AGENT.steps=8")
 
 
 @pytest.mark.longest
-def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(tmp_path, model):
-    settings = settings_of(model, *SMALL, *WARM)
+def test_a_killed_run_of_language_models_ends_bit_for_bit_as_an_unbroken_one(
+    tmp_path, referential_model
+):
+    settings = of_models(referential_model, *SMALL, *WARM)
 
     summary = broken_and_whole(tmp_path, settings)
     assert summary["changed"] == ["speaker", "listener"]
-    lines = [
-        line["policies"] for line in read_metrics(tmp_path / "whole") if line["kind"] == "train"
-    ]
-    assert all(
-        line[agent]["logprob_gap"] < 1e-5 and line[agent]["parity_gap"] < 1e-5
-        for line in lines
-        for agent in ("speaker", "listener")
-    )
+    for line in steps_of(tmp_path / "whole"):
+        for learned in line["policies"].values():
+            assert learned["logprob_gap"] < 1e-5
+            assert learned["parity_gap"] < 1e-5
 
 
 @pytest.mark.longest
@@ -86,17 +60,13 @@ def test_a_killed_run_whose_turns_reuse_kept_kv_ends_as_an_unbroken_one_beside_a
     summary = broken_and_whole(tmp_path, settings)
     assert summary["unchanged"] == ["other"]
     assert '"cached_tokens":' in (tmp_path / "whole" / "episodes.jsonl").read_text()
-    lines = [
-        line["policies"]["main"]
-        for line in read_metrics(tmp_path / "whole")
-        if line["kind"] == "train"
-    ]
-    assert all(line["logprob_gap"] < 1e-5 for line in lines)
+    steps = steps_of(tmp_path / "whole")
+    assert all(line["policies"]["main"]["logprob_gap"] < 1e-5 for line in steps)
 
 
 @pytest.mark.longest
-def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(model):
-    summary = run_training(settings_of(model, *SMALL, *WARM, "train.policies=[listener]"))
+def test_a_frozen_language_model_stays_bit_equal_while_its_partner_learns(referential_model):
+    summary = run_training(of_models(referential_model, *SMALL, *WARM, "train.policies=[listener]"))
     assert (summary["changed"], summary["unchanged"]) == (["listener"], ["speaker"])
 
 
@@ -120,16 +90,18 @@ def test_self_play_of_a_language_model_is_scored_exactly(tmp_path):
 
 
 @pytest.mark.learning
-def test_two_language_models_begin_to_understand_each_other(model):
+def test_two_language_models_begin_to_understand_each_other(referential_model):
     """A few updates of one seed; `make test-learning` asks for the whole of it."""
-    warm = [
-        f"train.warm_start.{agent}.{key}"
-        for agent in ("speaker", "listener")
-        for key in ("episodes=256", "batch=32")
-    ]
+    warm = for_both("train.warm_start.AGENT.episodes=256", "train.warm_start.AGENT.batch=32")
     warm += ["train.warm_start.speaker.steps=100", "train.warm_start.listener.steps=160"]
     summary = run_training(
-        settings_of(model, *warm, "train.steps=10", "train.lr_final=0.5", "evaluate.episodes=128")
+        of_models(
+            referential_model,
+            *warm,
+            "train.steps=10",
+            "train.lr_final=0.5",
+            "evaluate.episodes=128",
+        )
     )
     before, after = (summary[when]["sampled"]["success"] for when in ("before", "after"))
     assert before <= 0.30
