@@ -6,7 +6,7 @@ import pytest
 
 import gem_ma
 from gem_ma import Action, Ask, Leave, Limits, Reward, Scenario, Tell, Tool, ToolCall
-from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.errors import ActionError, ConfigError
 
 
 class Line(Scenario):
@@ -27,17 +27,6 @@ class Line(Scenario):
 
     def tasks(self, split):
         return ("zero", "one", "two")
-
-
-class Breaks(Scenario):
-    """Fails at its second step."""
-
-    agents = ("ann",)
-    chance = False
-
-    def play(self, rng, task):
-        yield Ask({"ann": "?"})
-        raise KeyError("lost")
 
 
 def started(scenario=Line, **options):
@@ -113,10 +102,7 @@ def test_a_limit_truncates_and_the_rules_own_end_terminates():
     env.step(None)
     env.step("a")
     assert env.truncations == {"bob": True, "cat": True}
-    assert env.terminations == {
-        "bob": False,
-        "cat": False,
-    }
+    assert env.terminations == {"bob": False, "cat": False}
     assert env.infos["bob"]["stop"] == "max_steps"
     # the unanswered Ask stays visible
     assert env.observe("bob")["messages"][-1]["content"] == "Both."
@@ -221,15 +207,6 @@ def test_an_ended_or_closed_environment_refuses_steps_until_reset():
         env.step("a")
     env.reset(seed=0)
     env.step("a")
-
-
-def test_a_failing_scenario_is_a_scenario_error_now_and_at_every_later_step():
-    env = started(Breaks)
-    for _ in range(2):
-        with pytest.raises(ScenarioError, match="KeyError"):
-            env.step("a")
-    env.reset(seed=1)
-    assert env.agents == ["ann"]
 
 
 def test_any_text_is_in_the_spaces_and_is_taken():

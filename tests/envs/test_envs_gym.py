@@ -11,7 +11,7 @@ import pytest
 
 import gem_ma
 from gem_ma import Action, Ask, Leave, Reward, Scenario, Seat
-from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
+from gem_ma.kernel.errors import ActionError, ConfigError
 
 
 class Plain:
@@ -197,21 +197,6 @@ def test_a_wrong_action_changes_nothing_and_a_wrong_behaviour_is_named():
     env.reset(seed=0)
     with pytest.raises(ActionError, match="player_1"):
         env.step("defect")
-
-
-def test_a_failing_scenario_is_a_scenario_error():
-    class Breaks(Short):
-        """Fails."""
-
-        def play(self, rng, task):
-            yield Ask({"ann": "?"})
-            raise RuntimeError("lost")
-
-    env = gem_ma.gym_env(Breaks, agent="ann", others={"bob": "silent"})
-    env.reset(seed=0)
-    for _ in range(2):
-        with pytest.raises(ScenarioError, match="lost"):
-            env.step("a")
 
 
 def test_a_negative_seed_is_refused_as_gymnasium_refuses_it():

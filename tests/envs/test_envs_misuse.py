@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gem_ma import Ask, Reward, Scenario, aec_env, gym_env, parallel_env
-from gem_ma.kernel.errors import ActionError, ConfigError
+from gem_ma.kernel.errors import ActionError, ConfigError, ScenarioError
 
 
 def gym(name: Any, **options: Any) -> Any:
@@ -58,10 +58,30 @@ def test_a_copy_shares_no_game(view: Callable[..., Any]) -> None:
         copy.copy(env)
 
 
+class Breaks(Scenario):
+    """Fails at its second step."""
+
+    agents = ("player_0", "player_1")
+    chance = False
+
+    def play(self, rng: Any, task: Any) -> Any:
+        yield Ask({"player_0": "?"})
+        raise KeyError("lost")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_failing_scenario_is_a_scenario_error_now_and_at_every_later_step(
+    view: Callable[..., Any],
+) -> None:
+    env = view(Breaks)
+    for seed in (0, 1):
+        env.reset(seed=seed)
+        for _ in range(2):
+            with pytest.raises(ScenarioError, match="KeyError: 'lost'"):
+                env.step({"player_0": "a"} if view is parallel_env else "a")
+
+
 def test_rendered_text_reorders_no_letters() -> None:
-    env = aec_env(Echo)
-    env.reset(seed=1)
-    env.step("a\u202eb\u2066c\u200f\x1b[31m")
     shown = aec_env(Echo, render_mode="ansi")
     shown.reset(seed=1)
     shown.step("a\u202eb\u2066c\u200f\x1b[31m")
