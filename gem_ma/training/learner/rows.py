@@ -30,7 +30,8 @@ from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, DataError
 from gem_ma.kernel.types import Image, Reply, Tool, Turn
 from gem_ma.training.learner import Turns
-from gem_ma.training.learner.losses import PAIRED, start_of
+from gem_ma.training.learner.losses import PAIRED, Slope, k3, start_of
+from gem_ma.training.learner.parity import fresh_gap
 
 # What a sampled id was chosen among; None = anything that is ever sampled. Over the sampled ids of
 # a row or a reply.
@@ -107,6 +108,24 @@ class Tokens:
         return Tokens(
             self.advantage[index], self.logprob[index], self.turn[index], self.version[index]
         )
+
+
+def told_of(made: Rows, every: Tokens, old: NDArray[np.float64], version: int) -> dict[str, float]:
+    """What is logged of an update beside its steps: how far the log-probabilities [n] of before it
+    are from those that were sampled, and counts. `version`: of the weights that learn."""
+    gap = old - every.logprob
+    _, first = np.unique(every.turn, return_index=True)
+    return {
+        "logprob_gap": float(np.abs(gap).max()),
+        "mismatch_kl": float(k3(Slope.of(every.logprob), old).value.mean()),
+        **fresh_gap(every.logprob, old, every.version == version),
+        "zero_advantage": float((every.advantage[first] == 0).mean()),
+        "lag": float(version - every.version.min()),
+        "forks": float(made.restarts),
+        "rows": float(len(made.rows)),
+        "turns": float(len(first)),
+        "tokens": float(len(every.turn)),
+    }
 
 
 class _Growing:

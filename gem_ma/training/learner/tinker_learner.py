@@ -31,8 +31,8 @@ from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Sampling
 from gem_ma.training.learner import Demonstration, Turns
 from gem_ma.training.learner.losses import PAIRED, Sampled, pull
-from gem_ma.training.learner.parity import check_sampling, fresh_gap
-from gem_ma.training.learner.rows import Row, Tokens, minibatches, rows, units_of
+from gem_ma.training.learner.parity import check_sampling
+from gem_ma.training.learner.rows import Row, Tokens, minibatches, rows, told_of, units_of
 from gem_ma.training.learner.server_checks import Checks, habits_of
 
 FILE = "tinker.json"
@@ -141,21 +141,8 @@ class TinkerLearner:
         part = units_of(table)[0, every.turn]
         sampled = Sampled(every.advantage, every.logprob, every.turn, part)
         steps, old, repeated = self._surely(made.rows, sampled, lr, settings, rng)
-        gap = old - every.logprob
-        _, first = np.unique(every.turn, return_index=True)
-        return {
-            **steps,
-            "repeated": float(repeated),
-            "logprob_gap": float(np.abs(gap).max()),
-            "mismatch_kl": float((np.expm1(gap) - gap).mean()),
-            **fresh_gap(every.logprob, old, every.version == self.version),
-            "zero_advantage": float((every.advantage[first] == 0).mean()),
-            "lag": float(self.version - every.version.min()),
-            "forks": float(made.restarts),
-            "rows": float(len(made.rows)),
-            "turns": float(len(first)),
-            "tokens": float(len(every.turn)),
-        }
+        told = told_of(made, every, old, self.version)
+        return {**steps, "repeated": float(repeated), **told}
 
     def _surely(
         self,

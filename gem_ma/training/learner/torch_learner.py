@@ -37,9 +37,8 @@ from gem_ma.training.learner.losses import (
     surrogate,
     whole,
 )
-from gem_ma.training.learner.parity import fresh_gap
 from gem_ma.training.learner.probes import allowed_gap, check, noise_of, repeats
-from gem_ma.training.learner.rows import Row, Rows, Tokens, minibatches, rows, units_of
+from gem_ma.training.learner.rows import Row, Tokens, minibatches, rows, told_of, units_of
 from gem_ma.training.learner.torch_critic import TorchCritic
 from gem_ma.training.learner.trained import PROBES, Sampler, Trained
 from gem_ma.training.learner.weights import restore, saved, tensors_of
@@ -266,25 +265,7 @@ class TorchLearner(Trained):
             self.padding = 1 - self.scorer.used / max(self.scorer.fed, 1)
         if paired and anchor is not None:
             steps |= ranking(old - anchor, Pairs.of(every.advantage, *units))
-        return {**steps, **self._drift(made, every, old)}
-
-    def _drift(self, made: Rows, every: Tokens, old: NDArray[np.float64]) -> dict[str, float]:
-        """What is logged of an update beside its steps: the sampler's numbers and those of before
-        the update, and counts."""
-        gap = np.abs(old - every.logprob)
-        mismatch = k3(self.torch.from_numpy(every.logprob), self.torch.from_numpy(old))
-        _, first = np.unique(every.turn, return_index=True)
-        return {
-            "logprob_gap": float(gap.max()),
-            "mismatch_kl": float(mismatch.mean()),
-            **fresh_gap(every.logprob, old, every.version == self.version),
-            "zero_advantage": float((every.advantage[first] == 0).mean()),
-            "lag": float(self.version - every.version.min()),
-            "forks": float(made.restarts),
-            "rows": float(len(made.rows)),
-            "turns": float(len(first)),
-            "tokens": float(len(every.turn)),
-        }
+        return {**steps, **told_of(made, every, old, self.version)}
 
     def bound(self, settings: LossSettings) -> None:
         self.scorer.pass_tokens = min(settings.pass_tokens, most_tokens(self.engine.model))
