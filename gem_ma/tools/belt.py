@@ -8,10 +8,12 @@ replay never repeats it, and a tool with a state rebuilds it when a fork goes on
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from gem_ma.kernel.effects import Ask, Call, Effect, Play, Reward, Scenario
 from gem_ma.kernel.episode import Episode, Limits
@@ -42,6 +44,41 @@ class Use:
 
     def close(self) -> None:
         """The play is over."""
+
+
+class Holds(Protocol):
+    """A session that holds a process. `busy` is locked while it works: none is taken from it
+    then."""
+
+    busy: threading.Lock
+
+    def release(self) -> None: ...
+
+
+class Holders:
+    """The sessions that hold a process. Above `most` the oldest one that is idle gives its own up,
+    and is built again when it is needed."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: list[Holds] = []
+        self._lock = threading.Lock()
+
+    def enter(self, session: Holds) -> None:
+        with self._lock:
+            self._held.append(session)
+            others = self._held[:-1] if len(self._held) > self.most else []
+        for other in others:
+            if other.busy.acquire(blocking=False):
+                try:
+                    other.release()
+                finally:
+                    other.busy.release()
+                return
+
+    def leave(self, session: Holds) -> None:
+        with self._lock, suppress(ValueError):
+            self._held.remove(session)
 
 
 class Equipment:

@@ -31,7 +31,7 @@ from gem_ma.kernel.parsing.text import clean
 from gem_ma.kernel.types import Tool
 from gem_ma.system.env_file import NO_SECRET
 from gem_ma.system.extras import install
-from gem_ma.tools.belt import Equipment, Use
+from gem_ma.tools.belt import Equipment, Holders, Use
 
 # A connection to a server of the Model Context Protocol, and what is asked on it.
 # All connections live on one loop, on a thread of its own. Whatever a server does comes to a text,
@@ -322,10 +322,7 @@ START_S = 60.0  # until a server has started and named its tools, at least
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # of a tool, as the protocol has it
 MOST_DEEP = 64  # objects and lists inside each other in a schema
 MOST_TOLD = 256 << 10  # bytes of all schemas: every prompt holds them
-# sessions with a process; the oldest gives its own up, and is built again when it is needed
-MOST_LIVE = 32
-_LIVE: list[Session] = []
-_LOCK = threading.Lock()
+HOLDERS = Holders(32)
 
 
 class Session(Use):
@@ -366,7 +363,7 @@ class Session(Use):
         self.release()
         self.connection = wait(connect(self.target), START_S)
         if self.repeats:
-            _enter(self)
+            HOLDERS.enter(self)
 
     def _call(self, made: tuple[str, Mapping[str, Any]], timeout_s: float) -> Any:
         connection = self.connection
@@ -396,27 +393,13 @@ class Session(Use):
         connection = self.connection
         self.connection = None
         self.made = []
-        with _LOCK, suppress(ValueError):
-            _LIVE.remove(self)
+        HOLDERS.leave(self)
         if connection is not None:
             begin(connection.close())
 
     def close(self) -> None:
         self.closed = True
         self.release()
-
-
-def _enter(session: Session) -> None:
-    with _LOCK:
-        _LIVE.append(session)
-        others = _LIVE[:-1] if len(_LIVE) > MOST_LIVE else []
-    for other in others:
-        if other.busy.acquire(blocking=False):
-            try:
-                other.release()
-            finally:
-                other.busy.release()
-            return
 
 
 class Mcp(Equipment):

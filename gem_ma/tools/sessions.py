@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from gem_ma.tools.belt import Use
+from gem_ma.tools.belt import Holders, Use
 from gem_ma.tools.sandbox import MAX_IDLE, POOL, Worker, cut_output
 from gem_ma.tools.walls import Wall
 
-# sessions with a live process; the oldest gives its own up, and is built again when it is needed.
-# As many processes are kept for the next sessions: plays of a batch end together.
-MOST_LIVE = MAX_IDLE
+# as many processes are kept for the next sessions: plays of a batch end together
+HOLDERS = Holders(MAX_IDLE)
 OPENING_S = 60.0  # of each cell of ours
-_LIVE: list[Session] = []
-_LOCK = threading.Lock()
 
 
 class Session(Use):
@@ -36,7 +32,7 @@ class Session(Use):
         self.worker: Worker | None = None
         self.done = 0
         self.closed = False
-        self.busy = threading.Lock()  # held while cells run: its process is not taken from it then
+        self.busy = threading.Lock()  # held while cells run
 
     def cell_of(self, arguments: Mapping[str, Any]) -> str:
         """What runs for a call."""
@@ -70,7 +66,7 @@ class Session(Use):
             return {"status": "died", "out": "", "cut": 0}
         if self.worker is None:
             self.worker = POOL.take(self.wall)
-            _enter(self)
+            HOLDERS.enter(self)
             for each in self.opening:
                 begun = self.worker.ask({"code": each, "keep": True}, OPENING_S)
                 if begun["status"] != "ok":  # without it no cell would do what it says
@@ -99,8 +95,7 @@ class Session(Use):
         worker = self.worker
         self.worker = None
         self.done = 0
-        with _LOCK, suppress(ValueError):
-            _LIVE.remove(self)
+        HOLDERS.leave(self)
         if worker is None:
             return
         if gently and worker.sound:
@@ -118,16 +113,3 @@ class Session(Use):
         finally:
             if idle:
                 self.busy.release()
-
-
-def _enter(session: Session) -> None:
-    with _LOCK:
-        _LIVE.append(session)
-        others = _LIVE[:-1] if len(_LIVE) > MOST_LIVE else []
-    for other in others:
-        if other.busy.acquire(blocking=False):
-            try:
-                other.release()
-            finally:
-                other.busy.release()
-            return

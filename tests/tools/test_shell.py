@@ -12,7 +12,7 @@ from gem_ma import Game, make
 from gem_ma.config import load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.runs.plans import scenario_of
-from gem_ma.tools import sessions, shell
+from gem_ma.tools import shell
 from gem_ma.tools.belt import WithTools
 from gem_ma.tools.shell import Session, Shell, files_of
 from gem_ma.tools.walls import MIB
@@ -256,7 +256,7 @@ def test_a_config_gives_a_shell_its_folder(tmp_path: Path) -> None:
 
 
 def test_sessions_of_both_tools_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_LIVE", 1)
+    monkeypatch.setattr("gem_ma.tools.sessions.HOLDERS.most", 1)
     first, second = Shell().open(), Shell().open()
     for command in ("x=1", "x=$((x + 1))", "echo $x"):
         for each in (first, second):

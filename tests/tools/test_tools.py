@@ -259,7 +259,7 @@ def test_a_cell_without_an_end_leaves_the_state_before_it() -> None:
 
 
 def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_ma.tools.sessions.MOST_LIVE", 1)
+    monkeypatch.setattr("gem_ma.tools.sessions.HOLDERS.most", 1)
     wall = Python().wall
     sessions = [Session(wall, 5.0), Session(wall, 5.0)]
     for cell in ("x = 1", "x += 1", "x"):
@@ -275,7 +275,7 @@ def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.M
 def test_no_process_is_taken_from_a_session_whose_cell_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gem_ma.tools.sessions.MOST_LIVE", 1)
+    monkeypatch.setattr("gem_ma.tools.sessions.HOLDERS.most", 1)
     wall = Python().wall
     sessions = [Session(wall, 20.0) for _ in range(3)]
     results: dict[int, Any] = {}
@@ -359,16 +359,6 @@ def test_a_session_that_is_closed_while_a_cell_runs_ends_at_once() -> None:
     assert time.monotonic() - begun < 10
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "more").mkdir()
-    (tmp_path / "rivers.md").write_text("The Rhine is long.\n\nThe Elbe ends in the sea.\n")
-    (tmp_path / "more" / "cats.txt").write_text("A cat sleeps, a cat eats.\n" + "\n\nword" * 400)
-    (tmp_path / "picture.png").write_bytes(b"Elbe")
-    (tmp_path / "link.txt").symlink_to(__file__)
-    return tmp_path
-
-
 # -- by config ------------------------------------------------------------------------------------
 
 
@@ -428,9 +418,9 @@ def test_without_the_sdk_a_line_says_what_to_type(
         scenario_of(loaded.config, base=loaded.base)
 
 
-def test_a_config_gives_tools_and_its_record_loads_again(tmp_path: Path, folder: Path) -> None:
-    loaded = load(config(tmp_path, f"[python, {{search: {{folder: {folder.name}}}}}]"))
+def test_a_config_gives_tools_and_its_record_loads_again(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
+    loaded = load(config(tmp_path, "[python, {search: {folder: texts}}]"))
     record = tmp_path / "again.yaml"
     record.write_text(write(loaded.resolved()))
     for each in (loaded, load(record)):

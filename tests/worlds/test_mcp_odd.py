@@ -155,7 +155,7 @@ def test_a_call_that_nobody_waits_for_any_more_never_was(tmp_path: Path) -> None
 def test_a_session_that_gave_up_its_process_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from gem_ma.tools import mcp
 
-    monkeypatch.setattr(mcp, "MOST_LIVE", 1)
+    monkeypatch.setattr(mcp.HOLDERS, "most", 1)
     uses = [session("counting", timeout_s=60), session("counting", timeout_s=60)]
     for expected in ("1", "2", "3"):
         for use in uses:
