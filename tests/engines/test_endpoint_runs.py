@@ -93,6 +93,18 @@ def command(
     return run
 
 
+@pytest.fixture
+def ran(tmp_path: Path, command: Command) -> Command:
+    """`gem-ma run` of the config against a server with this script."""
+
+    def of(script: Script, *words: str, **more: Any) -> Done:
+        with FaultServer(script) as server:
+            config(tmp_path, server.url, **more)
+            return command("run", "talk.yaml", "--out", "out", *words)
+
+    return of
+
+
 def holds_the_key(folder: Path) -> list[str]:
     return [
         str(file)
@@ -105,12 +117,14 @@ PRICE = ", price: {input: 2.0, output: 10, as_of: 2026-11-20}"
 
 
 @pytest.mark.long
-def test_a_run_says_what_each_agent_cost_and_keeps_no_key(tmp_path: Path, command: Command) -> None:
-    with FaultServer(
-        [status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))]
-    ) as server:
-        config(tmp_path, server.url, policy=PRICE)
-        done = command("run", "talk.yaml", "--out", "out", "--json")
+def test_a_run_says_what_each_agent_cost_and_keeps_no_key(
+    tmp_path: Path, command: Command, ran: Command
+) -> None:
+    done = ran(
+        [status(429, f"{KEY} is too fast", retry_after=0.01), says("cooperate", usage=(100, 10))],
+        "--json",
+        policy=PRICE,
+    )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "out" / "interrupted.jsonl").exists()
     summary = json.loads(done.stdout)
@@ -144,12 +158,8 @@ def test_a_key_by_reference_is_the_same_as_one_by_name(tmp_path: Path, command: 
     assert holds_the_key(tmp_path) == []
 
 
-def test_a_cost_without_a_price_is_not_available_and_never_0(
-    tmp_path: Path, command: Command
-) -> None:
-    with FaultServer([says("cooperate")]) as server:
-        config(tmp_path, server.url)
-        done = command("run", "talk.yaml", "--out", "out")
+def test_a_cost_without_a_price_is_not_available_and_never_0(ran: Command) -> None:
+    done = ran([says("cooperate")])
     assert done.returncode == 0 and "n/a (no price)" in done.stdout and "$" not in done.stdout
 
 
@@ -264,9 +274,7 @@ def test_a_budget_in_usd_is_kept_too_and_wants_a_price(tmp_path: Path, command: 
 
 
 @pytest.mark.long
-def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
-    tmp_path: Path, command: Command
-) -> None:
+def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(ran: Command) -> None:
     poisoned = []
 
     def script(asked: Asked) -> Answer:  # the third request hangs whenever it comes
@@ -274,14 +282,9 @@ def test_a_request_that_hangs_the_server_ends_its_episode_and_not_the_run(
             poisoned.append(asked.body["seed"])
         return hang() if asked.body.get("seed") in poisoned else says("cooperate")
 
-    with FaultServer(script) as server:
-        config(
-            tmp_path,
-            server.url,
-            policy=", timeout_s: 0.5",
-            more="run: {concurrency: 1}\nretry: {attempts: 2}",
-        )
-        done = command("run", "talk.yaml", "--out", "out")
+    done = ran(
+        script, policy=", timeout_s: 0.5", more="run: {concurrency: 1}\nretry: {attempts: 2}"
+    )
     assert done.returncode == 1
     assert "5 ok / 1 failed" in done.stdout
     assert "resume out --retry-failed" in done.stderr
@@ -356,15 +359,13 @@ def test_a_model_that_never_says_a_thing_makes_a_failed_run(
 
 @pytest.mark.long
 def test_a_play_in_which_a_model_only_ever_said_nothing_failed_and_the_share_is_told(
-    tmp_path: Path, command: Command
+    ran: Command,
 ) -> None:
     # the first play is silent, three tries for each of its four replies
     def script(asked: Asked) -> Answer:
         return says(None) if asked.number < 12 or asked.number % 4 == 0 else says("cooperate")
 
-    with FaultServer(script) as server:
-        config(tmp_path, server.url, more="run: {concurrency: 1, max_failed: 1}", episodes=3)
-        done = command("run", "talk.yaml", "--out", "out", "--json")
+    done = ran(script, "--json", more="run: {concurrency: 1, max_failed: 1}", episodes=3)
     summary = json.loads(done.stdout)
     assert done.returncode == 0
     assert summary["failed"] == 1
@@ -387,12 +388,8 @@ THOUGHT = says(None, choice={"message": {"content": None, "reasoning": "hm"}})
         HELD_BACK,
     ],
 )
-def test_calls_reasoning_and_filters_are_no_silence(
-    tmp_path: Path, command: Command, answer: Answer
-) -> None:
-    with FaultServer([answer]) as server:
-        config(tmp_path, server.url, episodes=2)
-        done = command("run", "talk.yaml", "--out", "out", "--json")
+def test_calls_reasoning_and_filters_are_no_silence(answer: Answer, ran: Command) -> None:
+    done = ran([answer], "--json", episodes=2)
     assert json.loads(done.stdout)["empty"]["main"] == {"replies": 8, "empty": 0, "share": 0.0}
     # a filter that held all of them back, or a thought each, left nothing to score all the same
     assert done.returncode == (answer in (HELD_BACK, THOUGHT))
@@ -485,13 +482,11 @@ def test_a_policy_that_spoke_once_or_was_never_asked_is_heard_or_no_fault() -> N
 
 @pytest.mark.long
 def test_another_model_than_the_one_that_was_asked_stands_in_the_score(
-    tmp_path: Path, command: Command
+    tmp_path: Path, command: Command, ran: Command
 ) -> None:
-    with FaultServer(
+    done = ran(
         lambda asked: says("cooperate", model="fallback-1" if asked.number % 4 == 0 else "m")
-    ) as server:
-        config(tmp_path, server.url)
-        done = command("run", "talk.yaml", "--out", "out")
+    )
     shown = command("show", "out", "--json")
     assert done.returncode == 0
     assert "other models main" in done.stdout
@@ -834,10 +829,8 @@ def test_the_same_request_with_the_same_seed_is_bought_once(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_hanging_requests_do_not_outlive_a_run(tmp_path: Path, command: Command) -> None:
-    with FaultServer([hang()]) as server:
-        config(tmp_path, server.url, policy=", timeout_s: 0.3", more="retry: {attempts: 2}")
-        done = command("run", "talk.yaml", "--out", "out")
+def test_hanging_requests_do_not_outlive_a_run(ran: Command) -> None:
+    done = ran([hang()], policy=", timeout_s: 0.3", more="retry: {attempts: 2}")
     assert done.returncode == 3 and "no whole reply within 0.3 s" in done.stderr
 
 
