@@ -117,9 +117,10 @@ def status(
     )
 
 
-def raw(body: bytes, content_type: str | None = JSON, **more: Any) -> Answer:
+def raw(body: Any, content_type: str | None = JSON, **more: Any) -> Answer:
     """A status 200 with any body."""
-    return Answer(body=body, content_type=content_type, **more)
+    packed = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(body=packed, content_type=content_type, **more)
 
 
 def truncated(**more: Any) -> Answer:
@@ -138,6 +139,22 @@ def hang(**more: Any) -> Answer:
     return Answer(then="hang", promised=-1, **more)
 
 
+def piece(delta: Any, finish: Any = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def streamed(chunks: Sequence[Any], end: str = "\n\n", *, done: bool = True) -> bytes:
+    lines = [*map(json.dumps, chunks), *(["[DONE]"] if done else [])]
+    return "".join(f"data: {line}{end}" for line in lines).encode()
+
+
+def body_of(value: Any) -> tuple[bytes, str]:
+    """A reply with its content type; a list is a stream."""
+    if isinstance(value, list):
+        return streamed(value), EVENTS
+    return json.dumps(value).encode(), JSON
+
+
 def events(
     *deltas: dict[str, Any] | str,
     finish: str | None = "stop",
@@ -146,20 +163,14 @@ def events(
     **more: Any,
 ) -> Answer:
     """A stream of server-sent events; a str is a delta of content."""
-    chunks: list[dict[str, Any]] = []
-    for delta in deltas:
-        one = {"content": delta} if isinstance(delta, str) else delta
-        chunks.append({"choices": [{"index": 0, "delta": one, "finish_reason": None}]})
+    chunks = [piece({"content": one} if isinstance(one, str) else one) for one in deltas]
     if finish is not None:
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        chunks.append(piece({}, finish))
     if usage is not None:
         chunks.append(
             {"choices": [], "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}}
         )
-    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + (
-        "data: [DONE]\n\n" if done else ""
-    )
-    return Answer(body=text.encode(), content_type=EVENTS, chunked=True, **more)
+    return raw(streamed(chunks, done=done), EVENTS, chunked=True, **more)
 
 
 Script = Sequence[Answer] | Callable[[Asked], Answer]

@@ -28,7 +28,19 @@ from gem_ma.engines.endpoint.reply import (
 )
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, ToolCall, Usage
 from tests.asking import answered, ask_together, engine_at, kinds
-from tests.fault_server import EVENTS, Answer, Asked, FaultServer, events, raw, reply, says
+from tests.fault_server import (
+    EVENTS,
+    Answer,
+    Asked,
+    FaultServer,
+    body_of,
+    events,
+    piece,
+    raw,
+    reply,
+    says,
+    streamed,
+)
 
 
 def test_an_outage_is_told_once_a_kind_while_it_lasts_and_chance_is_not(
@@ -67,18 +79,11 @@ UNKNOWN = st.recursive(
 def bodies(finish: Any) -> list[tuple[bytes, str]]:
     """A whole reply, and streams that say so in their last event, in an earlier one, and beside
     text."""
-    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}
-    good = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
-    half = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": finish}]}
+    end = piece({}, finish)
+    good = piece({"content": "x"}, "stop")
+    half = piece({"content": "x"}, finish)
     streams = [[half], [{"choices": [{"delta": {"content": "x"}}]}, end], [end, good], [half, good]]
-    whole = [(json.dumps(reply("x", finish=finish)).encode(), "application/json")]
-    return whole + [
-        (
-            ("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode(),
-            EVENTS,
-        )
-        for some in streams
-    ]
+    return [body_of(one) for one in (reply("x", finish=finish), *streams)]
 
 
 @pytest.mark.long
@@ -148,11 +153,7 @@ def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(
 ) -> None:
     bad = events("half an ans", finish=finish) if stream else says("half an ans", finish=finish)
     if stream and not finish:  # the last event of a stream that never ends
-        bad = raw(
-            b'data: {"choices": [{"delta": {"content": "half"}, "finish_reason": ""}]}\n\ndata:'
-            b" [DONE]\n\n",
-            EVENTS,
-        )
+        bad = raw(streamed([piece({"content": "half"}, "")]), EVENTS)
     got = answered(bad, says("whole"), stream=stream)
     assert got.text == "whole"
     assert len(got.attempts) == 1
@@ -161,10 +162,8 @@ def test_a_choice_that_failed_stands_in_the_record_and_not_in_the_answer(
 
 
 def test_an_empty_finish_reason_is_none_yet_in_a_stream_and_none_at_all_in_a_whole_reply() -> None:
-    going_on = [{"choices": [{"delta": {"content": piece}, "finish_reason": ""}]} for piece in "ab"]
-    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-    body = "".join(f"data: {json.dumps(one)}\n\n" for one in [*going_on, end]).encode()
-    assert read(decode(body, EVENTS)).text == "ab"
+    going_on = [piece({"content": letter}, "") for letter in "ab"]
+    assert read(decode(streamed([*going_on, piece({}, "stop")]), EVENTS)).text == "ab"
     with pytest.raises(Fault):
         read(reply("x", finish=""))
 
@@ -188,14 +187,10 @@ def with_error(error: Any) -> list[tuple[bytes, str]]:
     inside = [
         {**good, "choices": [good["choices"][0] | {"error": error}]},
         {**good, "error": error},
+        reply(choice={"message": {"role": "assistant", "content": "half", "error": error}}),
     ]
-    inside.append(
-        reply("half", choice={"message": {"role": "assistant", "content": "half", "error": error}})
-    )
-    start, end = (
-        {"choices": [{"delta": {"content": "half"}}]},
-        {"choices": [{"delta": {}, "finish_reason": "stop"}]},
-    )
+    start = piece({"content": "half"})
+    end = piece({}, "stop")
     bad = [
         {"error": error},
         {"choices": [{"delta": {}, "error": error}]},
@@ -207,17 +202,9 @@ def with_error(error: Any) -> list[tuple[bytes, str]]:
     streams = [
         some for one in bad for some in ([one], [start, one], [start, end, one], [start, one, end])
     ]
-    made = [
-        ("".join(f"data: {json.dumps(one)}\n\n" for one in some) + "data: [DONE]\n\n").encode()
-        for some in streams
-    ]
-    made.append(
-        f'data: {json.dumps(start)}\n\nevent: error\ndata: {{"message": "x"}}\n\ndata:'
-        f" {json.dumps(end)}\n\n".encode()
-    )
-    return [(json.dumps(one).encode(), "application/json") for one in inside] + [
-        (one, EVENTS) for one in made
-    ]
+    named = b'event: error\ndata: {"message": "x"}\n\n'
+    last = (streamed([start], done=False) + named + streamed([end], done=False), EVENTS)
+    return [*map(body_of, [*inside, *streams]), last]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=str)
@@ -234,17 +221,8 @@ def test_an_error_in_or_beside_a_choice_is_tried_again_whatever_its_code(error: 
 @pytest.mark.parametrize("nothing", [None, "", {}, [], False])
 def test_an_error_of_nothing_is_none(nothing: Any) -> None:
     good = reply("fine")
-    assert (
-        read(
-            decode(
-                json.dumps(
-                    {**good, "error": nothing, "choices": [good["choices"][0] | {"error": nothing}]}
-                ).encode(),
-                "",
-            )
-        ).text
-        == "fine"
-    )
+    good |= {"error": nothing, "choices": [good["choices"][0] | {"error": nothing}]}
+    assert read(decode(*body_of(good))).text == "fine"
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -387,14 +365,8 @@ def test_what_was_used_is_counted_whichever_way_it_is_told(said: Any, counted: A
 
 
 def test_reasoning_alone_is_no_empty_answer() -> None:
-    alone = raw(
-        json.dumps(
-            reply(
-                None, choice={"message": {"role": "assistant", "content": None, "reasoning": "hm"}}
-            )
-        ).encode()
-    )
-    got = answered(alone)
+    message = {"role": "assistant", "content": None, "reasoning": "hm"}
+    got = answered(says(choice={"message": message}))
     assert got.attempts == ()
     assert not got.silent
     assert Reply().silent
@@ -404,10 +376,9 @@ def test_reasoning_alone_is_no_empty_answer() -> None:
 def test_reasoning_goes_back_with_its_own_message_where_it_is_wanted() -> None:
     def script(asked: Asked) -> Answer:
         call = [(f"c{asked.number}", "look", "{}")] if asked.number < 2 else []
-        message = reply("ok" if asked.number >= 2 else None, calls=call)["choices"][0][
-            "message"
-        ] | {"reasoning_content": f"thought {asked.number}"}
-        return raw(json.dumps(reply("", choice={"message": message})).encode())
+        said = reply("ok" if asked.number >= 2 else None, calls=call)["choices"][0]["message"]
+        message = said | {"reasoning_content": f"thought {asked.number}"}
+        return says(choice={"message": message})
 
     async def talk(engine: OpenAI) -> None:
         seen: list[Message] = [Message("go")]
@@ -451,13 +422,8 @@ def test_a_thought_goes_back_with_the_message_that_it_led_to() -> None:
 def test_a_record_keeps_reasoning_and_model() -> None:
     from gem_ma.record.codec import REPLY
 
-    got = answered(
-        raw(
-            json.dumps(
-                reply("x", choice={"message": {"content": "x", "reasoning": "hm"}}, model="other")
-            ).encode()
-        )
-    )
+    message = {"content": "x", "reasoning": "hm"}
+    got = answered(says(choice={"message": message}, model="other"))
     kept = REPLY.read(REPLY.write(got))
     assert (kept.reasoning, kept.model) == ("hm", "other") == (got.reasoning, got.model)
     assert REPLY.read({"text": "old"}) == Reply("old")

@@ -25,7 +25,7 @@ from gem_ma.kernel.parsing.strict_json import depth_exceeds, dump_json, load_jso
 from gem_ma.kernel.types import Malformed, Reply, Tool
 from gem_ma.record.codec import REPLY
 from tests.asking import answered
-from tests.fault_server import EVENTS, JSON, Answer, raw, reply, says
+from tests.fault_server import JSON, Answer, body_of, reply, says
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
@@ -82,14 +82,6 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return changed
 
 
-def body(value: Any) -> tuple[bytes, str]:
-    if isinstance(value, list):
-        return (
-            "".join(f"data: {json.dumps(one)}\n\n" for one in value) + "data: [DONE]\n\n"
-        ).encode(), EVENTS
-    return json.dumps(value).encode(), JSON
-
-
 @pytest.mark.parametrize("base", [WHOLE, PIECES], ids=["whole", "stream"])
 def test_a_part_of_an_answer_that_has_another_type_is_a_fault_and_no_shorter_answer(
     base: Any,
@@ -105,7 +97,7 @@ def test_a_part_of_an_answer_that_has_another_type_is_a_fault_and_no_shorter_ans
                 continue
             seen += 1
             with pytest.raises(Fault) as caught:
-                read(decode(*body(put(base, path, wrong))))
+                read(decode(*body_of(put(base, path, wrong))))
             assert caught.value.kind in RETRIED, (path, wrong)
     assert seen > 40
 
@@ -116,7 +108,7 @@ def test_a_piece_that_belongs_to_no_choice_is_a_fault_and_that_of_another_choice
 ) -> None:
     for base, path in ((WHOLE, ("choices", 0, "index")), (PIECES, (1, "choices", 0, "index"))):
         with pytest.raises(Fault):
-            read(decode(*body(put(base, path, index))))
+            read(decode(*body_of(put(base, path, index))))
     other = {
         "index": 1,
         "message": {"content": "other"},
@@ -126,7 +118,7 @@ def test_a_piece_that_belongs_to_no_choice_is_a_fault_and_that_of_another_choice
     assert (
         read({**WHOLE, "choices": [other, CHOICE]}).text
         == "hello"
-        == read(decode(*body([{"choices": [other]}, *PIECES]))).text
+        == read(decode(*body_of([{"choices": [other]}, *PIECES]))).text
     )
     with pytest.raises(Fault):
         read({**WHOLE, "choices": [other]})
@@ -204,7 +196,7 @@ def test_thoughts_among_the_parts_are_no_answer_and_a_refusal_is_one() -> None:
             reply("", choice={"message": {"content": parts}}),
             [{"choices": [{"delta": {"content": parts}, "finish_reason": "stop"}]}],
         ):
-            got = read(decode(*body(value)))
+            got = read(decode(*body_of(value)))
             assert (got.text, got.reasoning) == ("4", "hm")
     assert (
         read(
@@ -218,7 +210,9 @@ def test_thoughts_among_the_parts_are_no_answer_and_a_refusal_is_one() -> None:
 def test_arguments_that_are_streamed_as_an_object_are_the_arguments() -> None:
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": {"x": [1]}}}
     got = read(
-        decode(*body([{"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]}]))
+        decode(
+            *body_of([{"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "stop"}]}])
+        )
     )
     assert not isinstance(got.tool_calls[0], Malformed)
     assert got.tool_calls[0].arguments == {"x": [1]}
@@ -297,8 +291,7 @@ def test_no_half_of_a_key_is_left_where_a_record_is_cut(room: int) -> None:
         [{"id": "c", "function": {"name": filling + KEY, "arguments": "{"}}],
     ):
         message = {"role": "assistant", "content": "", "tool_calls": calls}
-        got = sampled(raw(json.dumps(reply("", choice={"message": message})).encode()))
-        assert KEY[:LEFT] not in repr(got)
+        assert KEY[:LEFT] not in repr(sampled(says(choice={"message": message})))
     got = sampled(says(f'<tool_call>\n{{"name": "f", "arguments": {filling}{KEY}'), tools="text")
     assert KEY[:LEFT] not in repr(got)
 

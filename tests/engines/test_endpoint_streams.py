@@ -11,17 +11,7 @@ import pytest
 from gem_ma.engines.endpoint.faults import RETRIED, Fault
 from gem_ma.engines.endpoint.reply import decode, read
 from gem_ma.kernel.types import Reply, ToolCall, Usage
-
-EVENTS = "text/event-stream"
-
-
-def stream(chunks: list[Any], end: str = "\n\n", *, done: bool = True) -> bytes:
-    lines = [*map(json.dumps, chunks), *(["[DONE]"] if done else [])]
-    return "".join(f"data: {line}{end}" for line in lines).encode()
-
-
-def piece(delta: Any, finish: Any = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+from tests.fault_server import EVENTS, piece, streamed
 
 
 def said(message: str, finish: Any = None) -> dict[str, Any]:
@@ -38,31 +28,31 @@ HEL, LO, STOP = piece({"content": "Hel"}), piece({"content": "lo"}), piece({}, "
 USAGE = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}
 WHOLE = {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
 TEXTS = {
-    "plain": stream([HEL, LO, STOP]),
-    "lines of CRLF": stream([HEL, LO, STOP], "\r\n\r\n"),
-    "lines of CR": stream([HEL, LO, STOP], "\r\r"),
-    "one line end between events": stream([HEL, LO, STOP], "\n"),
-    "no space": stream([HEL, LO, STOP]).replace(b"data: ", b"data:"),
-    "no DONE": stream([HEL, LO, STOP], done=False),
-    "comments": b": hi\n\n" + stream([HEL], done=False) + b": ping\n\n" + stream([LO, STOP]),
-    "empty data": stream([HEL]).replace(b"[DONE]", b"") + stream([LO, STOP], " \r\n\r\n"),
-    "ids and times": b"retry: 3\nid: 1\n" + stream([HEL, LO, STOP]),
-    "named events": b"event: message\n" + stream([HEL, LO, STOP]),
-    "a byte order mark": b"\xef\xbb\xbf" + stream([HEL, LO, STOP]),
-    "usage among it": stream([USAGE, HEL, USAGE, LO, STOP, USAGE]),
-    "no choices": stream([{"id": 1}, HEL, LO, STOP, {"choices": None}]),
-    "other ends of lines": stream([{"id": "@"}, HEL, LO, STOP]).replace(b"@", b"\xe2\x80\xa8"),
-    "a role first": stream([piece({"role": "assistant", "content": ""}), HEL, LO, STOP]),
-    "null content": stream([HEL, piece({"content": None}), LO, STOP]),
-    "no delta at the end": stream([HEL, LO, {"choices": [{"finish_reason": "stop"}]}]),
-    "the word null": stream([piece({"content": "Hel"}, "null"), LO, STOP]),
-    "no reason behind the end": stream([HEL, piece({"content": "lo"}, "stop"), piece({}), USAGE]),
-    "parts": stream([HEL, piece({"content": [{"type": "text", "text": "lo"}]}), STOP]),
-    "a message": stream([said("Hello", "stop")]),
-    "pieces called message": stream([said("Hel"), said("lo"), said("", "stop")]),
-    "a message that grows": stream([said("Hel"), said("Hello"), said("Hello", "stop")]),
-    "a message beside no delta": stream([{"choices": [{"delta": {}, **WHOLE["choices"][0]}]}]),
-    "a message behind deltas": stream([HEL, LO, said("Hello", "stop")]),
+    "plain": streamed([HEL, LO, STOP]),
+    "lines of CRLF": streamed([HEL, LO, STOP], "\r\n\r\n"),
+    "lines of CR": streamed([HEL, LO, STOP], "\r\r"),
+    "one line end between events": streamed([HEL, LO, STOP], "\n"),
+    "no space": streamed([HEL, LO, STOP]).replace(b"data: ", b"data:"),
+    "no DONE": streamed([HEL, LO, STOP], done=False),
+    "comments": b": hi\n\n" + streamed([HEL], done=False) + b": ping\n\n" + streamed([LO, STOP]),
+    "empty data": streamed([HEL]).replace(b"[DONE]", b"") + streamed([LO, STOP], " \r\n\r\n"),
+    "ids and times": b"retry: 3\nid: 1\n" + streamed([HEL, LO, STOP]),
+    "named events": b"event: message\n" + streamed([HEL, LO, STOP]),
+    "a byte order mark": b"\xef\xbb\xbf" + streamed([HEL, LO, STOP]),
+    "usage among it": streamed([USAGE, HEL, USAGE, LO, STOP, USAGE]),
+    "no choices": streamed([{"id": 1}, HEL, LO, STOP, {"choices": None}]),
+    "other ends of lines": streamed([{"id": "@"}, HEL, LO, STOP]).replace(b"@", b"\xe2\x80\xa8"),
+    "a role first": streamed([piece({"role": "assistant", "content": ""}), HEL, LO, STOP]),
+    "null content": streamed([HEL, piece({"content": None}), LO, STOP]),
+    "no delta at the end": streamed([HEL, LO, {"choices": [{"finish_reason": "stop"}]}]),
+    "the word null": streamed([piece({"content": "Hel"}, "null"), LO, STOP]),
+    "no reason behind the end": streamed([HEL, piece({"content": "lo"}, "stop"), piece({}), USAGE]),
+    "parts": streamed([HEL, piece({"content": [{"type": "text", "text": "lo"}]}), STOP]),
+    "a message": streamed([said("Hello", "stop")]),
+    "pieces called message": streamed([said("Hel"), said("lo"), said("", "stop")]),
+    "a message that grows": streamed([said("Hel"), said("Hello"), said("Hello", "stop")]),
+    "a message beside no delta": streamed([{"choices": [{"delta": {}, **WHOLE["choices"][0]}]}]),
+    "a message behind deltas": streamed([HEL, LO, said("Hello", "stop")]),
     "a whole reply in its place": json.dumps(WHOLE).encode(),
 }
 
@@ -79,7 +69,7 @@ def test_counts_are_put_together_wherever_in_a_stream_they_stand() -> None:
         inside = piece({}, "stop")
         inside["choices"][0]["usage"] = end
         for last in ([STOP, {"choices": [], "usage": end}], [inside]):
-            got = heard(stream([HEL | {"usage": start}, LO, *last, {"usage": {}}]))
+            got = heard(streamed([HEL | {"usage": start}, LO, *last, {"usage": {}}]))
             assert got.usage == Usage(20, 5)
 
 
@@ -91,14 +81,14 @@ def test_a_stream_that_is_called_json_is_read_all_the_same() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        stream([HEL, {"error": {"message": "busy"}}, LO, STOP]),
-        stream([HEL], done=False) + b"event: error\ndata: overloaded\n\n",
-        stream([HEL, LO], done=False),
-        stream([HEL, LO]),
-        stream([HEL, piece({"content": "lo"}, "null")]),
-        stream([]),
-        stream([{"choices": [{"text": "Hello", "finish_reason": "stop"}]}]),
-        stream([HEL, {"choices": [{"message": "lo", "finish_reason": "stop"}]}]),
+        streamed([HEL, {"error": {"message": "busy"}}, LO, STOP]),
+        streamed([HEL], done=False) + b"event: error\ndata: overloaded\n\n",
+        streamed([HEL, LO], done=False),
+        streamed([HEL, LO]),
+        streamed([HEL, piece({"content": "lo"}, "null")]),
+        streamed([]),
+        streamed([{"choices": [{"text": "Hello", "finish_reason": "stop"}]}]),
+        streamed([HEL, {"choices": [{"message": "lo", "finish_reason": "stop"}]}]),
     ],
 )
 def test_what_is_no_whole_stream_is_a_fault_that_is_tried_again(body: bytes) -> None:
@@ -110,11 +100,11 @@ def test_what_is_no_whole_stream_is_a_fault_that_is_tried_again(body: bytes) -> 
 def test_halves_of_a_letter_in_two_pieces_are_a_letter() -> None:
     smile = "\U0001f642"
     halves = [piece({"content": "Fine \ud83d"}), piece({"content": "\ude42."}), STOP]
-    assert heard(stream(halves)).text == f"Fine {smile}."
+    assert heard(streamed(halves)).text == f"Fine {smile}."
     in_call = [call(0, "x", "say", '{"t":"\ud83d'), call(0, arguments='\ude42"}')]
     assert calls(in_call) == [("say", {"t": smile})]
     lone = [piece({"content": "Fine \ud83d"}), piece({"content": "."}), STOP]
-    assert heard(stream(lone)).text == "Fine ?."
+    assert heard(streamed(lone)).text == "Fine ?."
 
 
 # -- calls ---------------------------------------------------------------------------------------
@@ -130,7 +120,7 @@ def call(
 
 def calls(pieces: list[Any]) -> list[Any]:
     deltas = [piece({"tool_calls": one if isinstance(one, list) else [one]}) for one in pieces]
-    got = heard(stream([*deltas, piece({}, "tool_calls")])).tool_calls
+    got = heard(streamed([*deltas, piece({}, "tool_calls")])).tool_calls
     return [(one.name, one.arguments) if isinstance(one, ToolCall) else one for one in got]
 
 
@@ -247,7 +237,7 @@ def test_calls_are_the_same_in_any_shape_of_stream(shape: str) -> None:
 def test_a_call_in_the_form_of_2023_is_read_in_pieces_too() -> None:
     deltas = [{"name": "weigh", "arguments": '{"a"'}, {"arguments": ":1}"}]
     chunks = [piece({"function_call": one}) for one in deltas]
-    got = heard(stream([*chunks, piece({}, "function_call")])).tool_calls
+    got = heard(streamed([*chunks, piece({}, "function_call")])).tool_calls
     assert [(one.name, one.arguments) for one in got if isinstance(one, ToolCall)] == ONE
 
 

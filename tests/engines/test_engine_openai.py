@@ -55,13 +55,16 @@ from tests.fault_server import (
     Answer,
     Asked,
     FaultServer,
+    body_of,
     drop,
     events,
     hang,
+    piece,
     raw,
     reply,
     says,
     status,
+    streamed,
     truncated,
 )
 from tests.plays import played_all
@@ -442,17 +445,9 @@ def test_usage_is_read_and_unknown_where_the_server_does_not_say() -> None:
     assert answered(says("x", usage=None)).usage == Usage()
     full = reply("x", usage=(10, 4))
     full["usage"]["prompt_tokens_details"] = {"cached_tokens": 6}
-    assert answered(raw(json.dumps(full).encode())).usage == Usage(10, 4, 6)
-    assert (
-        answered(
-            raw(
-                json.dumps(
-                    reply("x") | {"usage": {"prompt_tokens": -1, "completion_tokens": "4"}}
-                ).encode()
-            )
-        ).usage
-        == Usage()
-    )
+    assert answered(raw(full)).usage == Usage(10, 4, 6)
+    odd = {"usage": {"prompt_tokens": -1, "completion_tokens": "4"}}
+    assert answered(raw(reply("x") | odd)).usage == Usage()
 
 
 def test_ids_and_log_probabilities_are_read_where_they_are_asked_for() -> None:
@@ -481,13 +476,8 @@ def test_invalid_utf8_and_lone_surrogates_are_replaced() -> None:
 
 
 def test_a_server_that_says_nothing_of_the_content_type_is_taken_at_its_json() -> None:
-    assert answered(raw(json.dumps(reply("x")).encode(), None)).text == "x"
-    assert (
-        answered(
-            raw(json.dumps(reply("x")).encode(), "application/problem+json; charset=utf-8")
-        ).text
-        == "x"
-    )
+    for kind in (None, "application/problem+json; charset=utf-8"):
+        assert answered(raw(reply("x"), kind)).text == "x"
 
 
 def test_a_stream_adds_up_to_the_same_reply() -> None:
@@ -520,19 +510,10 @@ def test_a_stream_adds_up_to_the_same_reply() -> None:
 
 
 def test_a_stream_may_carry_ids() -> None:
-    chunk = {
-        "choices": [
-            {
-                "index": 0,
-                "delta": {"content": "a"},
-                "token_ids": [4],
-                "logprobs": {"content": [{"logprob": -1.5}]},
-                "finish_reason": "stop",
-            }
-        ]
-    }
-    body = f"data: {json.dumps(chunk | {'prompt_token_ids': [1, 2]})}\r\n\r\n".encode()
-    got = answered(raw(body, EVENTS), stream=True, token_ids=True)
+    chunk = piece({"content": "a"}, "stop") | {"prompt_token_ids": [1, 2]}
+    chunk["choices"][0] |= {"token_ids": [4], "logprobs": {"content": [{"logprob": -1.5}]}}
+    body = raw(streamed([chunk], "\r\n\r\n", done=False), EVENTS)
+    got = answered(body, stream=True, token_ids=True)
     assert (got.prompt_ids, got.token_ids, got.logprobs) == ((1, 2), (4,), (-1.5,))
 
 
@@ -569,7 +550,7 @@ FAULTS = {
     "bad_reply": [
         truncated(),
         raw(b"<html>busy</html>", HTML),
-        raw(json.dumps(reply("x")).encode(), "text/plain"),
+        raw(reply("x"), "text/plain"),
         raw(b'{"choices": []}'),
         raw(b'{"choices": null}'),
         raw(b'{"choices": [{"message": null}]}'),
@@ -609,7 +590,7 @@ def test_a_stream_that_is_cut_is_tried_again() -> None:
 def test_a_hang_and_a_slow_drip_are_cut_at_the_time_limit() -> None:
     for slow in (
         hang(),
-        Answer(body=json.dumps(reply("drip")).encode(), drip_s=0.05),
+        raw(reply("drip"), drip_s=0.05),
         says("late", delay_s=5.0),
     ):
         began = time.monotonic()
@@ -936,12 +917,9 @@ def test_no_shape_of_a_reply_raises_anything_but_a_fault(
         "choices": [{"delta": message, **(choice if isinstance(choice, dict) else {})}, rest],
         "usage": rest,
     }
-    for body, kind in (
-        (json.dumps(whole), ""),
-        (f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", EVENTS),
-    ):
+    for value in (whole, [chunk]):
         try:
-            read(decode(body.encode(), kind))
+            read(decode(*body_of(value)))
         except Fault as fault:
             assert fault.kind
     for error in (message, rest):

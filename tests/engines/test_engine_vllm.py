@@ -91,7 +91,7 @@ class Fake:
 
     @staticmethod
     def json(body: Any) -> Answer:
-        return Answer(body=json.dumps(body).encode())
+        return raw(body)
 
     def completions(self) -> list[dict[str, Any]]:
         """Bodies of the requests that were for something: those of the opening checks are left
