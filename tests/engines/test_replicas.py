@@ -21,10 +21,10 @@ from gem_ma.engines.api.openai import OpenAI
 from gem_ma.engines.base import Policy
 from gem_ma.engines.local.transformers import Transformers
 from gem_ma.engines.vllm import replicas as replica_module
-from gem_ma.engines.vllm.backend import apart
+from gem_ma.engines.vllm.backend import Adapter, Draw, apart
 from gem_ma.engines.vllm.engine import VLLM
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
-from gem_ma.kernel.types import Message, Reply, Request, Sampling
+from gem_ma.kernel.types import Attempt, Malformed, Message, Reply, Request, Sampling, ToolCall
 from gem_ma.training.learner import probes
 from gem_ma.training.train import open_learner
 from tests.fault_server import Answer, status
@@ -505,8 +505,6 @@ def test_a_server_that_restarts_in_a_publish_costs_no_reply(
 def test_a_restarted_server_is_given_its_adapters_before_it_is_sampled_from(
     servers: list[FakeVllm], model: Path
 ) -> None:
-    from gem_ma.engines.vllm.backend import Adapter
-
     engine = engine_at(servers, model)
     engine._now = Adapter("main.v1", "folder")
     asyncio.run(engine.backend.open())
@@ -519,6 +517,22 @@ def test_a_restarted_server_is_given_its_adapters_before_it_is_sampled_from(
 
 
 # -- the parts -----------------------------------------------------------------------------------
+
+
+def test_another_process_is_told_what_servers_hold_and_answer(
+    servers: list[FakeVllm], model: Path
+) -> None:
+    one, other = engine_at(servers, model), engine_at(servers, model)
+    adapter = Adapter("main.v1", "folder")
+    calls = (ToolCall("1", "f", {"a": [1, None]}), Malformed("f(", "no_json"))
+    replies = (Reply("x", calls, (1,), (2,), (-1 / 3,), attempts=(Attempt("moved"),)),)
+    draws = (Draw((1, 2), Sampling(stop=("a",)), 3, 8, adapter, "c"), Draw((0,), Sampling(), 0, 1))
+    one._now, one.version = adapter, 4
+    one.backend._now = replica_module.Weights((adapter,), "f", "n", draws, replies)
+    other.carry(one.carried())
+    assert (other._now, other.version) == (adapter, 4)
+    assert other.backend._now == one.backend._now
+    assert other.backend.owner.gave(one.backend.owner.next_name())
 
 
 def test_servers_are_apart_by_what_they_say_of_the_same_tokens() -> None:

@@ -18,8 +18,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.vllm.backend import Adapter, Draw, apart
@@ -27,7 +29,6 @@ from gem_ma.engines.vllm.server import CANARY, OURS, Owner, Server, claim
 from gem_ma.engines.vllm.transfer import Transfer
 from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Sampling
-from gem_ma.record.codec import REPLY
 
 PAUSE_S = 2.0  # between two tries to take a server in again
 
@@ -47,39 +48,9 @@ class Weights:
         """Whether a server that holds one holds the other too."""
         return (self.adapters, self.name) == (other.adapters, other.name)
 
-    def written(self) -> dict[str, Any]:
-        """Itself as JSON values, for another process that samples from the same servers."""
-        return {
-            "adapters": [asdict(adapter) for adapter in self.adapters],
-            "folder": self.folder,
-            "name": self.name,
-            "draws": [asdict(draw) for draw in self.draws],
-            "replies": [REPLY.write(reply) for reply in self.replies],
-        }
 
-    @classmethod
-    def read(cls, values: dict[str, Any]) -> Weights:
-        """The inverse of `written`."""
-        return cls(
-            adapters=tuple(Adapter(**adapter) for adapter in values["adapters"]),
-            folder=values["folder"],
-            name=values["name"],
-            draws=tuple(map(_draw, values["draws"])),
-            replies=tuple(REPLY.read(reply) for reply in values["replies"]),
-        )
-
-
-def _draw(values: dict[str, Any]) -> Draw:
-    how = {**values["sampling"], "stop": tuple(values["sampling"]["stop"])}
-    adapter = values["adapter"]
-    return Draw(
-        **{
-            **values,
-            "prompt": tuple(values["prompt"]),
-            "sampling": Sampling(**how),
-            "adapter": None if adapter is None else Adapter(**adapter),
-        }
-    )
+# as JSON values, for another process that samples from the same servers
+_WEIGHTS = TypeAdapter(Weights)
 
 
 class Replica:
@@ -533,12 +504,15 @@ class Replicas:
 
     def carried(self) -> dict[str, Any]:
         """What another process needs to know of these servers, as JSON values."""
-        return {"prefix": self.owner.prefix, "weights": self._now.written()}
+        return {
+            "prefix": self.owner.prefix,
+            "weights": _WEIGHTS.dump_python(self._now, mode="json"),
+        }
 
     def carry(self, values: dict[str, Any]) -> None:
         """From now on the servers must hold what another process has published."""
         self.owner.prefix = values["prefix"]
-        self._now = Weights.read(values["weights"])
+        self._now = _WEIGHTS.validate_python(values["weights"])
         for each in self.replicas:
             each.server.owner = self.owner
 
