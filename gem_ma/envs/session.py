@@ -33,6 +33,19 @@ _CONTROL = re.compile(
 )
 
 
+def seed_of(seed: Any, where: str = "") -> int:
+    """A seed as a plain number. Raises ConfigError."""
+    try:
+        number = operator.index(seed)  # numpy's numbers too
+    except TypeError:
+        line = " ".join(repr(seed).split())[:80]
+        raise ConfigError(f"{where}a seed is an integer; got {line}") from None
+    # as Gymnasium has it; to Python's generators -3 is 3, one play under two seeds
+    if number < 0:
+        raise ConfigError(f"{where}a seed is 0 or more; got {number}")
+    return number
+
+
 class Session:
     """One episode after another of one scenario.
 
@@ -93,17 +106,10 @@ class Session:
         if previous is not None:
             previous.close()
         if seed is not None:
-            try:
-                # a numpy integer is a seed too
-                seed = operator.index(seed)
-            except TypeError:
-                raise ConfigError(f"{self.name}: a seed is an integer; got {seed!r}") from None
-            # as Gymnasium has it; to Python's generators -3 is 3, one play under two seeds
-            if seed < 0:
-                raise ConfigError(f"{self.name}: a seed is 0 or more; got {seed}")
             # as Gymnasium wants it: a seed decides all later resets without one
-            self._seeds = None
+            seed = seed_of(seed, f"{self.name}: ")
             self._seed = seed
+            self._seeds = None
         else:
             if self._seeds is None:
                 self._seeds = random.Random(f"{self._seed}/resets")
@@ -163,9 +169,7 @@ class Session:
             raise ScenarioError(
                 f"{self.failure} [the play has failed: call reset()]"
             ) from self.failure
-        if self.game is None:
-            raise ActionError(f"{self.name}: call reset() first")
-        return self.game
+        return self._game()
 
     def refuse(self) -> ActionError:
         """What a step gets once nobody can act any more."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gem_ma.driver.limits import Outside, late
 from gem_ma.envs.loop import Flights, landed
 from gem_ma.envs.others import Others
-from gem_ma.envs.session import Session
+from gem_ma.envs.session import Session, seed_of
 from gem_ma.kernel.episode import Limits
 from gem_ma.kernel.errors import ActionError, ConfigError
 from gem_ma.kernel.scenario import Game, Scenario
@@ -271,7 +271,7 @@ class Vector:
         if numbers is not None and not isinstance(numbers, Iterable):
             raise ActionError(f"reset takes numbers of environments, as [0, 2]; got {numbers!r}")
         chosen = list(range(len(self))) if numbers is None else list(map(self._number, numbers))
-        first = None if seed is None else _seed(seed)
+        first = None if seed is None else seed_of(seed)
         ready: dict[int, Transition] = {}
         for number in chosen:
             own = self._seeds[number] if self._new[number] else None
@@ -448,23 +448,12 @@ def _seeds(seed: Any, count: int) -> list[int | None]:
         seed, (str, bytes, Mapping, set, frozenset)
     )
     if not listed or getattr(seed, "shape", None) == ():  # numpy's array of one number
-        first = _seed(seed)
+        first = seed_of(seed)
         return [first + number for number in range(count)]
-    seeds = [None if each is None else _seed(each) for each in seed]
+    seeds = [None if each is None else seed_of(each) for each in seed]
     if len(seeds) != count:
         raise ConfigError(f"make_vec: {count} environments and {len(seeds)} seeds")
     return seeds
-
-
-def _seed(seed: Any) -> int:
-    try:
-        number = index(seed)  # numpy's numbers too
-    except TypeError:
-        line = " ".join(repr(seed).split())[:80]
-        raise ConfigError(f"a seed is an integer; got {line}") from None
-    if number < 0:
-        raise ConfigError(f"a seed is 0 or more; got {number}")
-    return number
 
 
 def _is_whole(value: Any) -> bool:
