@@ -31,6 +31,7 @@ from gem_ma.engines.endpoint.endpoint import (
     Budget,
     Endpoint,
     Price,
+    check_priced,
     guess_tokens,
     is_openai,
     tell_place,
@@ -38,7 +39,7 @@ from gem_ma.engines.endpoint.endpoint import (
     whereabouts,
 )
 from gem_ma.engines.endpoint.faults import Fault
-from gem_ma.engines.endpoint.remote import Read, Remote, Service, check_priced
+from gem_ma.engines.endpoint.remote import Read, Remote, Service
 from gem_ma.engines.endpoint.reply import read
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling, Unsaid, Usage

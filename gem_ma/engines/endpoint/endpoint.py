@@ -459,3 +459,12 @@ class Budget:
         return (
             f"the budget is reached: {' and '.join(spent)}; the next request may cost up to {most}"
         )
+
+
+def check_priced(where: str, price: Price | None, budget: Budget | None) -> None:
+    """Raises ConfigError for a limit in USD on a policy without a price."""
+    if budget is not None and budget.most_usd is not None and price is None:
+        raise ConfigError(
+            f"{where}: limits.usd cannot be kept without its price; add price: {{input: ...,"
+            " output: ...} (USD per million tokens)"
+        )

@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any
 
 from gem_ma.engines.endpoint.client import Client, client_of
-from gem_ma.engines.endpoint.endpoint import NO_KEY, Budget, Endpoint, Price, host_of
+from gem_ma.engines.endpoint.endpoint import NO_KEY, Budget, Endpoint, Price, check_priced, host_of
 from gem_ma.engines.endpoint.faults import RETRIED, Fault, back_off, in_words
 from gem_ma.engines.endpoint.reply import decode, is_empty, usage_of
-from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError, ModelNotFound
+from gem_ma.kernel.errors import EndpointError, EngineError, ModelNotFound
 from gem_ma.kernel.types import Attempt, Reply, Usage
 
 EMPTY_TRIES = 3  # after so many the empty text is the answer
@@ -90,15 +90,6 @@ class Service:
     model_hint: str
     usual_key: str = ""
     hint: Callable[[Fault], str] = lambda fault: ""
-
-
-def check_priced(where: str, price: Price | None, budget: Budget | None) -> None:
-    """Raises ConfigError for a limit in USD on a policy without a price."""
-    if budget is not None and budget.most_usd is not None and price is None:
-        raise ConfigError(
-            f"{where}: limits.usd cannot be kept without its price; add price: {{input: ...,"
-            " output: ...} (USD per million tokens)"
-        )
 
 
 class Remote:

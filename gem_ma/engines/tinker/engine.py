@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from gem_ma.engines.endpoint.endpoint import Budget, Price
+from gem_ma.engines.endpoint.endpoint import Budget, Price, check_priced
 from gem_ma.engines.models.chat import Chat, ChatOptions
 from gem_ma.engines.models.loading import read_json, tokenizer_of
 from gem_ma.engines.models.served import Served, check_published, said
@@ -94,11 +94,7 @@ class Tinker(Served):
         self._read(chat)
         self.price = Price.of(price, self.where)
         self.budget = budget
-        if budget is not None and budget.most_usd is not None and self.price is None:
-            raise ConfigError(
-                f"{self.where}: limits.usd cannot be kept without its price; add price: {{input:"
-                " ..., output: ...} (USD per million tokens)"
-            )
+        check_priced(self.where, self.price, budget)
         self.base_url = access.base_url or HOSTED
         if not offline:
             address, key = access.checked(self.where)
