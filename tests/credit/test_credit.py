@@ -75,23 +75,13 @@ def test_an_agent_that_never_acts_has_a_total_and_no_rows():
 
 
 def test_turns_of_a_simultaneous_step_share_what_is_paid_after_it():
-    both = Episode(
-        *("game", 1, 0, "train/0", 0, None, {"a": Seat(policy="main"), "b": Seat(policy="main")}),
-        *((turn(0, "a"), turn(0, "b"), turn(1, "a"), turn(1, "b")), (), (), {}),
-        *(
-            (Entry(0, "a", 3.0), Entry(0, "b", 4.0), Entry(1, "a", 5.0), Entry(1, "b", 6.0)),
-            End.TERMINATED,
-        ),
-    )
-    table = turns([both], "main")
-    assert list(
-        zip(table.step.tolist(), table.agent.tolist(), table.reward.tolist(), strict=True)
-    ) == [
-        (0, "a", 3.0),
-        (0, "b", 4.0),
-        (1, "a", 5.0),
-        (1, "b", 6.0),
-    ]
+    cast = {agent: Seat(policy="main") for agent in "ab"}
+    played = tuple(turn(step, agent) for step in (0, 1) for agent in "ab")
+    paid = (Entry(0, "a", 3.0), Entry(0, "b", 4.0), Entry(1, "a", 5.0), Entry(1, "b", 6.0))
+    table = turns([recorded(cast, played, paid)], "main")
+    assert table.step.tolist() == [0, 0, 1, 1]
+    assert table.agent.tolist() == ["a", "b", "a", "b"]
+    assert table.reward.tolist() == [3.0, 4.0, 5.0, 6.0]
 
 
 def test_the_terminal_loss_reaches_the_player_that_did_not_move_last():
@@ -206,21 +196,11 @@ def test_failed_and_interrupted_episodes_give_no_rows_and_are_counted(end):
 
 
 def test_only_turns_that_the_policy_sampled_are_rows_and_all_turns_count_for_credit():
-    scripted = Episode(
-        *("game", 1, 0, "train/0", 0, None, {"a": Seat(policy="main"), "b": Seat(policy="other")}),
-        *(
-            (
-                turn(0, "a"),
-                turn(1, "b", (Reply(policy="other"),)),
-                turn(2, "a", ()),
-                turn(3, "a", (Reply(policy="other"),)),
-            ),
-            (),
-            (),
-            {},
-        ),
-        *((Entry(0, "a", 1.0), Entry(2, "a", 2.0), Entry(3, "a", 4.0)), End.TERMINATED),
-    )
+    cast = {"a": Seat(policy="main"), "b": Seat(policy="other")}
+    other = (Reply(policy="other"),)
+    played = (turn(0, "a"), turn(1, "b", other), turn(2, "a", ()), turn(3, "a", other))
+    paid = (Entry(0, "a", 1.0), Entry(2, "a", 2.0), Entry(3, "a", 4.0))
+    scripted = recorded(cast, played, paid)
     table = turns([scripted], "main")
     assert table.step.tolist() == [0]
     assert (table.ret.tolist(), table.K.tolist()) == ([7.0], [3])
@@ -236,23 +216,7 @@ def test_a_turn_cut_by_length_is_an_ordinary_action_with_a_flag():
 
 
 def test_the_group_is_the_episodes_own_or_its_start():
-    named = Episode(
-        *(
-            "game",
-            1,
-            5,
-            "train/2",
-            1,
-            "g7",
-            {"a": Seat(policy="main")},
-            (turn(0, "a"),),
-            (),
-            (),
-            {},
-            (),
-            End.TERMINATED,
-        )
-    )
+    named = recorded({"a": Seat(policy="main")}, (turn(0, "a"),), group="g7")
     assert turns([named], "main").group.tolist() == ["g7"]
     table = turns(
         [episode("a", [], seed=5), episode("a", [], seed=5), episode("a", [], seed=6)], "main"

@@ -268,24 +268,18 @@ def test_a_league_of_adapters_is_adapter_folders_that_play_on_the_one_base(
     settings = config.load(
         "kuhn_table",
         [
-            *(
-                f"policies.main.model=transformers/{thin_model}",
-                "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}",
-                "policies.main.max_tokens=4",
-            ),
-            *(
-                "train.steps=4",
-                "train.episodes=8",
-                "train.lr=0.01",
-                "train.save_every=1",
-                "train.estimator={name: gae, key: [policy]}",
-            ),
-            *(
-                "train.opponents={latest: 0.4, uniform: 0.6}",
-                "train.pool.every=1",
-                "train.pool.loaded=2",
-                "evaluate.episodes=4",
-            ),
+            f"policies.main.model=transformers/{thin_model}",
+            "policies.main.lora={rank: 2, targets: [q_proj, v_proj]}",
+            "policies.main.max_tokens=4",
+            "train.steps=4",
+            "train.episodes=8",
+            "train.lr=0.01",
+            "train.save_every=1",
+            "train.estimator={name: gae, key: [policy]}",
+            "train.opponents={latest: 0.4, uniform: 0.6}",
+            "train.pool.every=1",
+            "train.pool.loaded=2",
+            "evaluate.episodes=4",
         ],
     ).config
 

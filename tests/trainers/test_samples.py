@@ -133,9 +133,8 @@ def test_off_the_mask_nothing_is_said(episodes: list[Episode]) -> None:
 
 
 def played(*turns: Turn, ledger: Any = ()) -> Episode:
-    paid, cast = tuple(Entry(*entry) for entry in ledger), {"a": Seat(policy="learner")}
-    rest = ((), (), {}, paid, End.TERMINATED)
-    return Episode("s", 1, 3, "train/0", 0, None, cast, turns, *rest)
+    paid = tuple(Entry(*entry) for entry in ledger)
+    return recorded({"a": Seat(policy="learner")}, turns, paid, seed=3)
 
 
 def said(step: int, *pairs: tuple[str, str]) -> Turn:

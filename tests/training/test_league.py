@@ -600,19 +600,15 @@ def test_language_models_meet_their_snapshots(kuhn_model, tmp_path):
         "kuhn_table",
         [
             f"policies.main.model=transformers/{kuhn_model}",
-            *(
-                "policies.main.max_tokens=4",
-                "train.steps=2",
-                "train.episodes=8",
-                "train.lr=0.001",
-                "train.save_every=1",
-            ),
-            *(
-                "train.opponents={latest: 0.5, uniform: 0.5}",
-                "train.pool.every=1",
-                "train.pool.loaded=1",
-                "evaluate.episodes=4",
-            ),
+            "policies.main.max_tokens=4",
+            "train.steps=2",
+            "train.episodes=8",
+            "train.lr=0.001",
+            "train.save_every=1",
+            "train.opponents={latest: 0.5, uniform: 0.5}",
+            "train.pool.every=1",
+            "train.pool.loaded=1",
+            "evaluate.episodes=4",
         ],
     ).config
     summary = broken_and_whole(tmp_path, settings, 1)

@@ -19,6 +19,7 @@ from gem_ma.pages.static.learning import own_curves
 from gem_ma.training.loop.measures import COMPONENTS, policy_measures, tokens_of
 from gem_ma.training.loop.step import PHASES, Phases
 from gem_ma.training.selfplay.signs import decision_tokens, health
+from tests.plays import recorded
 
 
 class Judged(Scenario):
@@ -59,14 +60,11 @@ def episode(
     turns: Sequence[Turn],
     ledger: Sequence[Entry] = (),
     end: End = End.TERMINATED,
-    seed: int = 0,
     scenario: str = "judged",
     other: str = "frozen",
 ) -> Episode:
     cast = {"a": Seat("direct", "main"), "b": Seat("direct", other)}
-    return Episode(
-        scenario, 1, seed, "train/0", 0, None, cast, tuple(turns), (), (), {}, tuple(ledger), end
-    )
+    return recorded(cast, tuple(turns), tuple(ledger), scenario=scenario, end=end)
 
 
 # -- a policy in an update -----------------------------------------------------------------------
