@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from gem_ma import make
-from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.engines.batching import Batched
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.system.extras import install
+from tests.plays import played_all
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 peft = pytest.importorskip("peft", reason="needs the train extra")
@@ -269,19 +270,10 @@ def episodes(engines: Sequence[Transformers], **how: Any) -> list[tuple[Any, ...
     plans = [
         Plan(make("kuhn_poker"), cast, seed=seed) for seed in range(8) for cast in (seats, turned)
     ]
-
-    async def play() -> list[tuple[Any, ...]]:
-        played = [e async for e in play_many(plans, policies, concurrency=16, **how)]
-        return sorted(
-            (
-                e.seed,
-                e.cast["player_0"].policy,
-                tuple(r.token_ids for t in e.turns for r in t.replies),
-            )
-            for e in played
-        )
-
-    return asyncio.run(play())
+    return sorted(
+        (e.seed, e.cast["player_0"].policy, tuple(r.token_ids for t in e.turns for r in t.replies))
+        for e in played_all(plans, policies, concurrency=16, **how)
+    )
 
 
 @pytest.mark.long

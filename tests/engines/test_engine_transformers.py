@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from gem_ma import make
-from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
@@ -35,6 +35,7 @@ from gem_ma.kernel.types import (
     spoken,
 )
 from gem_ma.system.extras import install
+from tests.plays import played_all
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
@@ -328,22 +329,16 @@ def test_many_concurrent_askers_each_get_their_own_reply(thin_model: Path) -> No
 
 @pytest.mark.long
 def test_episodes_are_the_same_at_any_concurrency(thin_model: Path) -> None:
-    policies = {
-        "main": Policy(
-            "main", open_engine("main", f"transformers/{thin_model}"), Sampling(max_tokens=4)
-        )
-    }
+    engine = open_engine("main", f"transformers/{thin_model}")
+    policies = {"main": Policy("main", engine, Sampling(max_tokens=4))}
     cast = {agent: Seat("direct", "main") for agent in ("player_0", "player_1")}
+    plans = [Plan(make("kuhn_poker"), cast, seed=seed) for seed in range(12)]
 
-    async def episodes(concurrency: int) -> list[tuple[tuple[int, ...], ...]]:
-        plans = [Plan(make("kuhn_poker"), cast, seed=seed) for seed in range(12)]
-        played = sorted(
-            [e async for e in play_many(plans, policies, concurrency=concurrency)],
-            key=lambda e: e.seed,
-        )
+    def said(concurrency: int) -> list[tuple[tuple[int, ...], ...]]:
+        played = played_all(plans, policies, concurrency=concurrency)
         return [tuple(turn.replies[0].token_ids for turn in episode.turns) for episode in played]
 
-    assert asyncio.run(episodes(1)) == asyncio.run(episodes(12))
+    assert said(1) == said(12)
 
 
 def talks(model: Path, episodes: int = 6, turns: int = 5, **options: object) -> list[list[Reply]]:

@@ -3,7 +3,6 @@ killed run keeps the same, and a score that exams lack is refused."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from gem_ma import config
 from gem_ma.config.settings import Config
-from gem_ma.driver.rollout import Plan, play_many
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.small.table import Table
 from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError
@@ -24,6 +23,7 @@ from gem_ma.training.loop.step import Step
 from gem_ma.training.train import run_training
 from tests import broken_runs
 from tests.broken_runs import break_off
+from tests.plays import played_all
 
 SMALL = (
     "train.steps=6",
@@ -140,14 +140,9 @@ def test_an_agent_may_have_a_dot_in_its_name_and_an_exam_may_lack_a_measure():
 
 def test_an_exam_whose_plays_all_failed_is_no_best():
     scenario = make("kuhn_poker")
-
     cast = dict.fromkeys(scenario.agents, Seat("random_legal"))
-
-    async def exam(count: int):
-        plans = [Plan(scenario, cast, seed=seed) for seed in range(count)]
-        return measures_of([episode async for episode in play_many(plans)], scenario)
-
-    exams = [asyncio.run(exam(count)) for count in (0, 2, 0, 6, 0)]
+    plans = [Plan(scenario, cast, seed=seed) for seed in range(6)]
+    exams = [measures_of(played_all(plans[:count]), scenario) for count in (0, 2, 0, 6, 0)]
     best = Best("sampled.return.player_0", dict, None)
     for number, exam in enumerate(exams):
         best.examined(Step(number, scores={"sampled": exam}))

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit, play_many
+from gem_ma import Action, Ask, Plan, Reward, Scenario, Seat, Tell, config, credit
 from gem_ma.config.settings import Config
 from gem_ma.config.training import ForkSettings
 from gem_ma.driver.forks import Branch
@@ -169,12 +169,7 @@ def test_the_record_of_a_branch_is_replayed_exactly():
 
 def test_behaviours_go_on_from_the_state_that_they_had():
     async def work():
-        [trunk] = [
-            e
-            async for e in play_many(
-                [Plan(Market(), SEATS, seed=5)], policies(), behaviours=BEHAVIOURS
-            )
-        ]
+        trunk = await play(Plan(Market(), SEATS, seed=5), policies(), BEHAVIOURS)
         states = []
 
         class Watched(Moody):
