@@ -23,10 +23,15 @@ def ask(engine: OpenAI, *messages: Message, **more: Any) -> Reply:
 
 def ask_together(*asked: tuple[OpenAI, str], **more: Any) -> list[Reply]:
     """The replies to these texts, all under way at once."""
+    return at_once(*((engine, Request("a", (Message(text),), **more)) for engine, text in asked))
 
-    async def every() -> list[Reply]:
-        requests = [(engine, Request("a", (Message(text),), **more)) for engine, text in asked]
-        return list(await asyncio.gather(*(engine.sample(one) for engine, one in requests)))
+
+def at_once(*asked: tuple[Any, Request], failing: bool = False) -> list[Any]:
+    """What engines answer to these requests, all under way at once; `failing`: or how they fail."""
+
+    async def every() -> list[Any]:
+        replies = (engine.sample(request) for engine, request in asked)
+        return list(await asyncio.gather(*replies, return_exceptions=failing))
 
     return asyncio.run(every())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import os
@@ -23,6 +22,7 @@ from gem_ma.kernel.episode import Seat
 from gem_ma.kernel.errors import ConfigError, DataError, EngineError
 from gem_ma.kernel.types import Message, Reply, Request, Sampling
 from gem_ma.system.extras import install
+from tests.asking import at_once
 from tests.plays import played_all
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -293,13 +293,7 @@ def test_free_batches_hold_several_policies_and_answer_each_with_its_own(
     three: list[Transformers],
 ) -> None:
     policies = [Batched(engine) for engine in three]
-
-    async def ask() -> list[Reply]:
-        return await asyncio.gather(
-            *(policies[three.index(engine)].sample(what) for engine, what in asked(three, 8))
-        )
-
-    found = asyncio.run(ask())
+    found = at_once(*((policies[three.index(one)], what) for one, what in asked(three, 8)))
     alone = [engine.sample_batch([what])[0] for engine, what in asked(three, 8)]
     assert [(reply.policy, reply.token_ids) for reply in found] == [
         (r.policy, r.token_ids) for r in alone if isinstance(r, Reply)

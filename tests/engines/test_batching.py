@@ -14,6 +14,7 @@ from gem_ma.engines.base import open_engine, stable_seed
 from gem_ma.engines.batching import GATE, Batched, Gate
 from gem_ma.kernel.errors import ConfigError, EngineError
 from gem_ma.kernel.types import Reply, Request
+from tests.asking import at_once
 from tests.virtual_clock import run
 
 
@@ -249,11 +250,8 @@ def test_a_request_that_comes_while_others_run_joins_them_and_is_answered_before
 def test_no_more_than_the_cap_run_together_in_a_stream() -> None:
     streaming = Streaming()
     engine = Batched(streaming, max_batch=3)  # type: ignore[arg-type]
-
-    async def main() -> list[Reply]:
-        return await asyncio.gather(*(engine.sample(named(f"{number}")) for number in range(8)))
-
-    assert [reply.text for reply in asyncio.run(main())] == list("01234567")
+    replies = at_once(*((engine, named(f"{number}")) for number in range(8)))
+    assert [reply.text for reply in replies] == list("01234567")
     assert [len(look) for look in streaming.looks if look] == [3, 1, 1, 1, 1, 1]
 
 

@@ -3,7 +3,6 @@ model without a warm start learns from the first step."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import shutil
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from gem_ma.training.learner import Demonstration  # noqa: E402
 from gem_ma.training.learner.rows import rows  # noqa: E402
 from gem_ma.training.learner.torch_learner import TorchLearner  # noqa: E402
 from tests import plays  # noqa: E402
+from tests.asking import at_once  # noqa: E402
 from tests.plays import learn  # noqa: E402
 
 CHOICES = ("check", "bet", "call the bet")
@@ -213,16 +213,8 @@ def test_without_the_option_nothing_is_constrained(thin_model: Path) -> None:
 
 def test_an_error_of_one_request_is_its_own(thin_model: Path) -> None:
     engine = opened(thin_model)
-
-    async def ask() -> list[Any]:
-        asked = [
-            request(1, ("check", "bet")),
-            request(2, ("check", "zebra")),
-            request(3, ("check", "bet")),
-        ]
-        return await asyncio.gather(*(engine.sample(one) for one in asked), return_exceptions=True)
-
-    first, second, third = asyncio.run(ask())
+    asked = [request(number, ("check", "zebra" if number == 2 else "bet")) for number in (1, 2, 3)]
+    first, second, third = at_once(*((engine, one) for one in asked), failing=True)
     assert isinstance(second, ConfigError | EngineError)
     assert {first.text, third.text} <= {"check", "bet"}
 

@@ -48,7 +48,7 @@ from gem_ma.kernel.types import (
     ToolCall,
     Usage,
 )
-from tests.asking import answered, ask, ask_together, engine_at, kinds, refused
+from tests.asking import answered, ask, ask_together, at_once, engine_at, kinds, refused
 from tests.fault_server import (
     EVENTS,
     HTML,
@@ -821,12 +821,8 @@ def test_a_request_that_a_server_refuses_fails_alone() -> None:
         )
     ) as server:
         engine = engine_at(server)
-
-        async def many() -> list[Any]:
-            requests = [Request("a", (Message("poison" if n == 3 else "fine"),)) for n in range(8)]
-            return list(await asyncio.gather(*map(engine.sample, requests), return_exceptions=True))
-
-        got = asyncio.run(many())
+        requests = [Request("a", (Message("poison" if n == 3 else "fine"),)) for n in range(8)]
+        got = at_once(*((engine, one) for one in requests), failing=True)
     assert [one.text for n, one in enumerate(got) if n != 3] == ["ok"] * 7
     assert type(got[3]) is EngineError and "bad temperature" in str(got[3]) and not got[3].retryable
 

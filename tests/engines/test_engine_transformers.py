@@ -35,6 +35,7 @@ from gem_ma.kernel.types import (
     spoken,
 )
 from gem_ma.system.extras import install
+from tests.asking import at_once
 from tests.plays import played_all
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
@@ -317,14 +318,9 @@ def test_an_image_is_refused_with_the_name_of_the_policy(engine: Transformers) -
 
 def test_many_concurrent_askers_each_get_their_own_reply(thin_model: Path) -> None:
     engine = open_engine("main", f"transformers/{thin_model}")
-
-    async def ask() -> list[tuple[int, ...]]:
-        replies = await asyncio.gather(*(engine.sample(one) for one in ragged(64)))
-        return [reply.token_ids for reply in replies]
-
-    assert asyncio.run(ask()) == [
-        reply.token_ids for reply in engine.engine.sample_batch(ragged(64))
-    ]  # type: ignore[attr-defined]
+    replies = at_once(*((engine, one) for one in ragged(64)))
+    alone: Any = engine.engine.sample_batch(ragged(64))  # type: ignore[attr-defined]
+    assert [reply.token_ids for reply in replies] == [reply.token_ids for reply in alone]
 
 
 @pytest.mark.long
@@ -576,12 +572,6 @@ def test_a_request_that_cannot_be_rendered_fails_alone_in_its_batch(
     assert [first, last] == engine.sample_batch([request(seed=1), request(seed=2)])
     assert isinstance(error, EngineError) and "image" in str(error)
     batched = open_engine("main", f"transformers/{thin_model}")
-
-    async def ask() -> list[object]:
-        return await asyncio.gather(
-            *(batched.sample(one) for one in (request(seed=1), refused, request(seed=2))),
-            return_exceptions=True,
-        )
-
-    replies = asyncio.run(ask())
+    asked = (request(seed=1), refused, request(seed=2))
+    replies = at_once(*((batched, one) for one in asked), failing=True)
     assert replies[0] == first and isinstance(replies[1], EngineError) and replies[2] == last

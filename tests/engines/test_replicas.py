@@ -27,6 +27,7 @@ from gem_ma.kernel.errors import ConfigError, EndpointError, EngineError
 from gem_ma.kernel.types import Attempt, Malformed, Message, Reply, Request, Sampling, ToolCall
 from gem_ma.training.learner import probes
 from gem_ma.training.train import open_learner
+from tests.asking import at_once
 from tests.fault_server import Answer, status
 from tests.vllm_server import FakeVllm
 
@@ -69,10 +70,7 @@ def request(number: int = 0, turn: int = 0) -> Request:
 
 
 def asked(engine: VLLM, *requests: Request) -> list[Reply]:
-    async def every() -> list[Reply]:
-        return list(await asyncio.gather(*map(engine.sample, requests)))
-
-    return asyncio.run(every())
+    return at_once(*((engine, one) for one in requests))
 
 
 def until(engine: VLLM, condition: Callable[[], object], *then: Request) -> list[Reply]:

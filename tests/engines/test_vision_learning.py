@@ -3,7 +3,6 @@ or by an adapter, packed, published, resumed and in several processes."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from gem_ma import Ask, Reward, Scenario, credit
 from gem_ma.config.learning import CriticSettings, LossSettings
 from gem_ma.config.training import WarmStartSettings
-from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.rollout import Plan
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, EngineError
@@ -25,6 +24,7 @@ from gem_ma.record.codec import dump_episode, load_episode
 from gem_ma.record.shapes import shown_in, with_bytes
 from gem_ma.training.learner import Demonstration
 from gem_ma.training.learner.rows import pictures_of, rows
+from tests.plays import played_all
 
 torch = pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("PIL.Image", reason="needs the vision extra")
@@ -70,12 +70,8 @@ def learner_of(eye: Path, **options: Any) -> TorchLearner:
 
 def episodes(learner: TorchLearner, count: int = 8) -> list[Episode]:
     policies = {"eye": Policy("eye", open_engine_of(learner), HOW)}
-
-    async def all_of_them() -> list[Episode]:
-        plans = [Plan(Look(), {"viewer": Seat("direct", "eye")}, seed=n) for n in range(count)]
-        return list(await asyncio.gather(*(play(plan, policies) for plan in plans)))
-
-    played = asyncio.run(all_of_them())
+    plans = [Plan(Look(), {"viewer": Seat("direct", "eye")}, seed=n) for n in range(count)]
+    played = played_all(plans, policies, deterministic=True)
     # a play that failed is data, and would be learned from by nobody
     assert [episode.error for episode in played] == [None] * count
     return played
