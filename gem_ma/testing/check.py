@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
+from gem_ma.envs.aec import aec_env
 from gem_ma.envs.gym import gym_env
 from gem_ma.envs.parallel import parallel_env
 from gem_ma.kernel.episode import Limits
@@ -84,13 +85,13 @@ def check_scenario(
         raise ConfigError("check_scenario needs at least one seed")
     # a fresh process makes it again in the same way, from what was named
     by_name = None if isinstance(scenario, Scenario) else scenario
-    factories, kernel = _parts(**parts)
     cap = _cap(made, limits)
+    kernel = parts.get("game", Game)
     kit = Kit(made, _tasks(made, tasks), chosen, cap, kernel, by_name, cpu_s=cpu_s)
     with contextlib.suppress(TypeError):  # an object without room for attributes is played as it is
         kit.remembered = remembering(made, {})
     with _unraisable(kit):
-        figures = _run(kit, skipped, module, factories)
+        figures = _run(kit, skipped, module, _environments(parts))
     findings = [finding for finding in kit.findings.values() if finding.rule not in skipped]
     # rule by rule, as they are listed in the docs, and the smallest seed first
     findings.sort(key=lambda finding: (finding.rule, finding.seed or 0))
@@ -130,19 +131,13 @@ def _made(scenario: str | Scenario | type[Scenario]) -> Scenario:
     return made
 
 
-def _parts(
-    *, aec: Any = None, parallel: Any = None, gym: Any = None, game: type = Game
-) -> tuple[dict[str, Callable[..., Any]], type]:
-    """The factories of the environments by name, and the kernel."""
-    # imported late: they bring pettingzoo and gymnasium
-    from gem_ma.envs.aec import aec_env
-
-    environments = {
-        "AEC": aec or aec_env,
-        "Parallel": parallel or parallel_env,
-        "Gymnasium": gym or gym_env,
+def _environments(parts: Parts) -> dict[str, Callable[..., Any]]:
+    """The factories of the environments by name."""
+    return {
+        "AEC": parts.get("aec") or aec_env,
+        "Parallel": parts.get("parallel") or parallel_env,
+        "Gymnasium": parts.get("gym") or gym_env,
     }
-    return environments, game
 
 
 def _run(

@@ -239,16 +239,11 @@ class Kit:
         """A fresh play. Raises Failed, with the finding written down."""
         if self.hung or self.spent:
             raise Failed
-        try:
-            with time_limit(PLAY_S, STEP_CPU_S):
-                return self.game(
-                    scenario or self.played, self.task(seed) if task is None else task, seed
-                )
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self.error(error, where, seed=seed, step=0)
-            raise Failed from error
+        with self._or_failed(where, seed, 0):
+            started = self.game(
+                scenario or self.played, self.task(seed) if task is None else task, seed
+            )
+        return started
 
     def send(
         self,
@@ -258,17 +253,21 @@ class Kit:
         rule: int = 5,
     ) -> None:
         """One decision point. Raises Failed, with the finding written down."""
-        step = game.step
-        seed = game.seed
+        with self._or_failed(where, game.seed, game.step, rule):
+            game.send(actions)
+        self._bounded(game, where)
+
+    @contextlib.contextmanager
+    def _or_failed(self, where: str, seed: int, step: int, rule: int = 5) -> Iterator[None]:
+        """Runs a step of a play: what it raises becomes a finding, and Failed."""
         try:
             with time_limit(PLAY_S, STEP_CPU_S):
-                game.send(actions)
+                yield
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             self.error(error, where, seed=seed, step=step, rule=rule)
             raise Failed from error
-        self._bounded(game, where)
 
     def _bounded(self, game: Any, where: str) -> None:
         # the last few only: what was bounded a step ago still is
