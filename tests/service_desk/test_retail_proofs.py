@@ -17,9 +17,9 @@ from gem_ma.scenarios.service_desk.desk.task import GoldCall
 from gem_ma.scenarios.service_desk.grading.proofs import PROOFS, Unproved
 from gem_ma.scenarios.service_desk.retail import Retail, Task, Wish
 from gem_ma.scenarios.service_desk.retail.domain.grading import changes
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS
 from gem_ma.scenarios.service_desk.retail.shop.describe import every
 from gem_ma.scenarios.service_desk.retail.shop.prove import prove, trial, world_of
-from gem_ma.scenarios.service_desk.retail.shop.refusals import PARTS
 from gem_ma.scenarios.service_desk.retail.shop.shop import OwnWorld
 from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
 
@@ -102,7 +102,7 @@ def test_a_solution_that_the_grader_does_not_take_is_caught() -> None:
 def test_a_write_that_changes_nothing_is_caught() -> None:
     task = lone("cancel_pending_order")
     address = {
-        part: ALL.world(task).tables["users"][task.user_id]["address"][part] for part in PARTS
+        part: ALL.world(task).tables["users"][task.user_id]["address"][part] for part in ADDRESS
     }
     extra = GoldCall("modify_user_address", {"user_id": task.user_id, **address})
     assert broken(task, actions=(*task.actions, extra)) == "necessary"
@@ -278,7 +278,7 @@ def test_dropping_turning_and_mistaking_writes_is_what_a_plain_replay_finds() ->
         if not any(wish.after for wish in task.wishes):
             assert all(end(base, order) == wanted for order in permutations(writes))
         for place, call in enumerate(writes):
-            for name in (*PARTS, "reason", "payment_method_id"):
+            for name in (*ADDRESS, "reason", "payment_method_id"):
                 if name in call.arguments and not any(wish.choices for wish in every(task.wishes)):
                     wrong = GoldCall(
                         call.name, {**call.arguments, name: f"{call.arguments[name]}x"}

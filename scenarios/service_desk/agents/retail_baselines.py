@@ -10,13 +10,12 @@ from typing import Any
 
 from gem_ma.agents.bots import Bot
 from gem_ma.scenarios.service_desk.agents.retail_talk import acts_of, called, need_task, say, use
+from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS
 
 from gem_ma import Action, Asked, Tool
 
 # Words that could be a value; ids have a mark in front of them.
 _SEEN = re.compile(r"#?\w[\w@.-]*\w")
-# The solution's reads are left out: this one shows what writes alone are worth.
-_WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 _PER_MESSAGE = 40  # numbers that the spray tells at once
 
 
@@ -90,7 +89,8 @@ class RetailGoldWrites(Bot):
         self.writes = [
             (call.name, dict(call.arguments))
             for call in need_task(agent, task).actions
-            if _WRITES.match(call.name) and call.agent == agent
+            # Its reads are left out: this one shows what writes alone are worth.
+            if call.name in INTENTS and call.agent == agent
         ]
 
     async def act(self, asked: Asked) -> Action:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_ma.scenarios.service_desk.agents.retail_talk import ADDRESS, METHOD
+from gem_ma.scenarios.service_desk.agents.retail_talk import METHOD
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS
 
 Record = Mapping[str, Any]
 

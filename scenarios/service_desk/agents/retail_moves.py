@@ -18,7 +18,18 @@ from gem_ma.scenarios.service_desk.agents import retail_details as details
 from gem_ma.scenarios.service_desk.agents import retail_items as item_reading
 from gem_ma.scenarios.service_desk.agents.retail_choice import choose
 from gem_ma.scenarios.service_desk.agents.retail_reading import Errand
-from gem_ma.scenarios.service_desk.agents.retail_talk import ADDRESS, EXCHANGE, MODIFY, use
+from gem_ma.scenarios.service_desk.agents.retail_talk import use
+from gem_ma.scenarios.service_desk.retail.domain.kinds import (
+    ADDRESS,
+    CANCEL,
+    EXCHANGE,
+    MODIFY,
+    ORDER_ADDRESS,
+    PAYMENT,
+    RETURN,
+    USER_ADDRESS,
+)
+from gem_ma.scenarios.service_desk.retail.store.tools import REASONS
 
 from gem_ma import Action
 
@@ -35,9 +46,8 @@ RIGHT_STATUS = {
 }
 TOOLS = {
     "swap": {"delivered": EXCHANGE, "pending": MODIFY},
-    "return": {"delivered": "return_delivered_order_items"},
+    "return": {"delivered": RETURN},
 }
-REASONS = ("no longer needed", "ordered by mistake")  # for which the policy lets an order go
 Record = dict[str, Any]
 Lookup = Generator[Action, str, Any]
 
@@ -165,10 +175,10 @@ def _address(form: Form, account: Account, order: Record) -> Move:
     if missing := [part for part in ADDRESS if part not in parts]:
         return Move("ask", f"Please give me the whole new address, with {', '.join(missing)}.")
     if not order:
-        return Move("write", "", "modify_user_address", {"user_id": account.user_id, **parts})
+        return Move("write", "", USER_ADDRESS, {"user_id": account.user_id, **parts})
     if order["status"] != "pending":
         return _late(order, "changed")
-    return Move("write", "", "modify_pending_order_address", {"order_id": form.order_id, **parts})
+    return Move("write", "", ORDER_ADDRESS, {"order_id": form.order_id, **parts})
 
 
 def _cancel(form: Form, account: Account, order: Record) -> Move:
@@ -187,7 +197,7 @@ def _cancel(form: Form, account: Account, order: Record) -> Move:
             " needed or was ordered by mistake."
         )
     arguments = {"order_id": form.order_id, "reason": reason}
-    return Move("write", "", "cancel_pending_order", arguments)
+    return Move("write", "", CANCEL, arguments)
 
 
 def _payment(form: Form, account: Account, order: Record) -> Move:
@@ -207,7 +217,7 @@ def _payment(form: Form, account: Account, order: Record) -> Move:
     if (refusal := _too_small(account, method, paid["amount"])) is not None:
         return refusal
     arguments = {"order_id": form.order_id, "payment_method_id": method}
-    return Move("write", "", "modify_pending_order_payment", arguments)
+    return Move("write", "", PAYMENT, arguments)
 
 
 # -- items ---------------------------------------------------------------------------------------

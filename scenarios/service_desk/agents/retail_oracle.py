@@ -15,9 +15,6 @@ from typing import Any
 
 from gem_ma.scenarios.service_desk.agents.retail_scripted import ONCE
 from gem_ma.scenarios.service_desk.agents.retail_talk import (
-    ADDRESS,
-    EXCHANGE,
-    MODIFY,
     Script,
     Scripted,
     acts_of,
@@ -30,11 +27,12 @@ from gem_ma.scenarios.service_desk.agents.retail_talk import (
 )
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Task, Wish
 from gem_ma.scenarios.service_desk.reading.answers import answer
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS, SWAPS
+from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS
 
 from gem_ma import Action, Asked
 from gem_ma.kernel.types import RESERVED_SENDERS
 
-WRITES = re.compile(r"(cancel|modify|return|exchange)_")
 FINDS = re.compile(r"find_user_id_by_")
 # Both ways at once: which one the customer has, the oracle may know and must not use.
 WHO = "Could you please give me your e-mail address, or your full name and zip code?"
@@ -81,7 +79,7 @@ class RetailOracle(Scripted):
         }
         for call in task.actions:
             reads = (
-                not WRITES.match(call.name)
+                call.name not in INTENTS
                 and not FINDS.match(call.name)
                 and call.name != "transfer_to_human_agents"
             )
@@ -89,7 +87,7 @@ class RetailOracle(Scripted):
             if reads and not known and call.arguments.get("order_id", "") not in foreign:
                 yield use(call.name, **call.arguments)
         # What no wish asks for is still a part of the solution, as in a benchmark's tasks.
-        left = [call for call in task.actions if WRITES.match(call.name)]
+        left = [call for call in task.actions if call.name in INTENTS]
         for wish in task.wishes:
             yield from self._serve(wish, left)
         for call in left:
@@ -125,9 +123,7 @@ class RetailOracle(Scripted):
                         yield from self._address(asked.before_change.arguments)
                         first = proposal([change(call.name, asked.before_change.arguments)])
                         # The first mind is taken back before its yes, so no answer is waited for.
-                        yield from self._tell(
-                            f"{first} {ONCE}" if call.name in (EXCHANGE, MODIFY) else first
-                        )
+                        yield from self._tell(f"{first} {ONCE}" if call.name in SWAPS else first)
                     yield from self._write(call.name, call.arguments)
                     break
             asked = asked.instead
@@ -137,7 +133,7 @@ class RetailOracle(Scripted):
         if (name, dict(arguments)) not in self.before[0]:
             yield from self._address(arguments)
             asked = proposal([change(name, arguments)])
-            asked = f"{asked} {ONCE}" if name in (EXCHANGE, MODIFY) else asked
+            asked = f"{asked} {ONCE}" if name in SWAPS else asked
             # Proposed until there is a yes: a sceptical customer asks first.
             while answer((yield say(asked))) != "yes":
                 pass

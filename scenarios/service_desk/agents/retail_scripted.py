@@ -25,8 +25,6 @@ from gem_ma.scenarios.service_desk.agents.retail_moves import (
 )
 from gem_ma.scenarios.service_desk.agents.retail_talk import (
     EMAIL,
-    EXCHANGE,
-    MODIFY,
     Script,
     Scripted,
     change,
@@ -35,20 +33,14 @@ from gem_ma.scenarios.service_desk.agents.retail_talk import (
     use,
 )
 from gem_ma.scenarios.service_desk.reading.answers import answer
+from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS
 
 from gem_ma import Action, Message, ToolCall
 
 ONCE = "This can be done only once for an order, so tell me if more of its items should change."
 TRIES = 5  # questions about one request before it is put aside
-KINDS = {  # what a write is asked for as
-    "cancel_pending_order": "cancel",
-    "return_delivered_order_items": "return",
-    EXCHANGE: "swap",
-    MODIFY: "swap",
-    "modify_pending_order_payment": "payment",
-    "modify_pending_order_address": "address",
-    "modify_user_address": "address",
-}
+_ALIKE = {"exchange": "swap", "modify": "swap", "default_address": "address"}
+KINDS = {tool: _ALIKE.get(intent, intent) for tool, intent in INTENTS.items()}  # of a request
 LONG = 12  # words; a message with more, that asks for a human, is about something
 
 

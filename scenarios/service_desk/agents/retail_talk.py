@@ -12,6 +12,15 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import Any
 
+from gem_ma.scenarios.service_desk.retail.domain.kinds import (
+    CANCEL,
+    EXCHANGE,
+    MODIFY,
+    PAYMENT,
+    RETURN,
+)
+from gem_ma.scenarios.service_desk.retail.domain.telling import labelled
+
 from gem_ma import Action, Asked, Malformed, Message, ToolCall
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.parsing.text import EMAIL_ADDRESS
@@ -20,8 +29,6 @@ from gem_ma.kernel.types import SCENARIO, SYSTEM, TOOL
 Script = Generator[Action, str, None]
 ORDER, METHOD = re.compile(r"#W\d+"), re.compile(r"\b(?:credit_card|gift_card|paypal)_\d+\b")
 EMAIL, ITEM = re.compile(EMAIL_ADDRESS), re.compile(r"(?<![\w#])\d{10}(?!\d)")
-ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
-EXCHANGE, MODIFY = "exchange_delivered_order_items", "modify_pending_order_items"
 
 
 def need_task(agent: str, task: Any) -> Any:
@@ -139,9 +146,9 @@ def change(kind: str, arguments: Mapping[str, Any]) -> str:
     "cancel order #W1 for the reason 'no longer needed'"
     """
     order_id, method = arguments.get("order_id", ""), arguments.get("payment_method_id", "")
-    if kind == "cancel_pending_order":
+    if kind == CANCEL:
         return f"cancel order {order_id} for the reason '{arguments['reason']}'"
-    if kind == "return_delivered_order_items":
+    if kind == RETURN:
         return (
             f"return from order {order_id}: {', '.join(arguments['item_ids'])}, refunded to"
             f" {method}"
@@ -155,15 +162,10 @@ def change(kind: str, arguments: Mapping[str, Any]) -> str:
             f"{'exchange' if kind == EXCHANGE else 'change'} in order {order_id}:"
             f" {', '.join(pairs)}, with {method} for the difference"
         )
-    if kind == "modify_pending_order_payment":
+    if kind == PAYMENT:
         return f"change the payment of order {order_id} to {method}"
     where = f"address of order {order_id}" if order_id else "default address of your account"
     return f"change the {where} to {labelled(arguments)}"
-
-
-def labelled(address: Mapping[str, Any]) -> str:
-    """An address with the names of its parts."""
-    return "; ".join(f"{part}: {address[part]}" for part in ADDRESS)
 
 
 def proposal(changes: Sequence[str]) -> str:

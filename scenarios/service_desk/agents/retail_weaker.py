@@ -14,7 +14,8 @@ from typing import Any
 
 from gem_ma.scenarios.service_desk.agents.retail_moves import ANYTHING_ELSE, Form, Lookup, Move
 from gem_ma.scenarios.service_desk.agents.retail_scripted import RetailScripted
-from gem_ma.scenarios.service_desk.agents.retail_talk import EXCHANGE, MODIFY, change, say, use
+from gem_ma.scenarios.service_desk.agents.retail_talk import change, say, use
+from gem_ma.scenarios.service_desk.retail.domain.kinds import EXCHANGE, MODIFY
 
 from gem_ma.kernel.errors import ConfigError
 

@@ -21,11 +21,12 @@ from gem_ma.scenarios.service_desk.domain import (
     WRITE,
     Domain,
 )
+from gem_ma.scenarios.service_desk.retail.domain.kinds import RETURN, SWAPS
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL as BOOK
 from gem_ma.scenarios.service_desk.retail.domain.language import RetailPhrasebook
 from gem_ma.scenarios.service_desk.retail.domain.named import unnamed
 from gem_ma.scenarios.service_desk.retail.domain.reasons import GROUNDS
-from gem_ma.scenarios.service_desk.retail.store.tasks import wish_of
+from gem_ma.scenarios.service_desk.retail.store.tasks import INTENTS, wish_of
 
 from gem_ma import ToolCall
 
@@ -37,18 +38,11 @@ ROLES = {
     "get_product_details": CATALOGUE,
     "get_item_details": CATALOGUE,
     "list_all_product_types": CATALOGUE,
-    "cancel_pending_order": WRITE,
-    "modify_pending_order_address": WRITE,
-    "modify_pending_order_items": WRITE,
-    "modify_pending_order_payment": WRITE,
-    "modify_user_address": WRITE,
-    "exchange_delivered_order_items": WRITE,
-    "return_delivered_order_items": WRITE,
+    **dict.fromkeys(INTENTS, WRITE),
     "calculate": UTILITY,
     "think": UTILITY,
     "transfer_to_human_agents": TRANSFER,
 }
-SWAPS = frozenset({"modify_pending_order_items", "exchange_delivered_order_items"})
 # Item and product ids have 10 digits and parcel numbers 12. A `#W` in front belongs to an order,
 # and a longer run of digits is none of them.
 # items, products and parcels
@@ -189,7 +183,7 @@ RETAIL = Domain(
         }
     ),
     # A second call of these on one order is a finding even if the tool would let it through.
-    once=dict.fromkeys((*SWAPS, "return_delivered_order_items"), "items"),
+    once=dict.fromkeys((*SWAPS, RETURN), "items"),
     topics=TOPICS,
     grounds=GROUNDS,
     facts=facts,

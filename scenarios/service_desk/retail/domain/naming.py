@@ -20,11 +20,11 @@ from gem_ma.scenarios.service_desk.reading.phrases import (
     names,
     plain,
 )
+from gem_ma.scenarios.service_desk.retail.domain.kinds import PAYMENT
 from gem_ma.scenarios.service_desk.retail.domain.naming_addresses import ZIP
 
 from gem_ma.kernel.parsing.text import EMAIL_ADDRESS
 
-PAYMENT = "modify_pending_order_payment"
 # `W12-3` is a model number and no order.
 _ORDER = re.compile(r"(?<!\w)#?(W\d+)\b(?!-\d)", re.IGNORECASE)
 # `cancel all my orders` names no order, whatever number stands beside it.

@@ -113,7 +113,7 @@ def request(wish: Wish, parts: Collection[str], pick: Pick) -> str:
     of_order = f"the address of {order or 'an order'}"
     subject = of_order if wish.kind == ORDER_ADDRESS else "my default address"
     lead = pick("Please change", "I want to change", "I would like to change") + f" {subject}"
-    return f"{lead} to: {_labelled(wish.arguments)}." if "address" in parts else f"{lead}."
+    return f"{lead} to: {labelled(wish.arguments)}." if "address" in parts else f"{lead}."
 
 
 def _cancel(wish: Wish, order: str, why: bool, pick: Pick) -> str:
@@ -204,7 +204,7 @@ def _items(wish: Wish, pick: Pick) -> str:
 
 
 def _address(wish: Wish, pick: Pick) -> str:
-    return f"The new address is: {_labelled(wish.arguments)}."
+    return f"The new address is: {labelled(wish.arguments)}."
 
 
 _DETAILS: Mapping[str, Callable[[Wish, Pick], str]] = {
@@ -232,13 +232,14 @@ def order_words(wish: Wish) -> str:
     return str(wish.words.get("order") or f"order {wish.arguments['order_id']}")
 
 
-def _labelled(address: Mapping[str, Any]) -> str:
+def labelled(address: Mapping[str, Any]) -> str:
+    """An address with the names of its parts."""
     return "; ".join(f"{part}: {address[part]}" for part in ADDRESS)
 
 
 def _listed(wish: Wish) -> str:
     return " + ".join(
-        f"{item.name} ({_options(item.options)}){_instead(item)}" for item in wish.words["items"]
+        f"{item.name} ({by_name(item.options)}){_instead(item)}" for item in wish.words["items"]
     )
 
 
@@ -252,8 +253,9 @@ def _instead(item: Any) -> str:
     whole = item.wanted.keys() == item.options.keys()
     similar = "" if whole else ", and apart from that as similar as possible"
     preferred = f", preferably {liked}" if liked else ""
-    return f" for one with ({_options(item.wanted)}){preferred}{_TIES.get(item.tie, similar)}"
+    return f" for one with ({by_name(item.wanted)}){preferred}{_TIES.get(item.tie, similar)}"
 
 
-def _options(options: Mapping[str, str]) -> str:
+def by_name(options: Mapping[str, str]) -> str:
+    """Options by their names."""
     return "; ".join(f"{name}: {value}" for name, value in options.items())

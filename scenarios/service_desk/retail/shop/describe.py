@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from gem_ma.scenarios.service_desk.desk.task import Slot, Task, Wish
 from gem_ma.scenarios.service_desk.reading.sentences import Unit
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS
 from gem_ma.scenarios.service_desk.retail.shop.intents import ANY_METHOD, ANY_REASON
-from gem_ma.scenarios.service_desk.retail.shop.refusals import PARTS
 from gem_ma.scenarios.service_desk.retail.shop.situation_sentences import STARTS
 from gem_ma.scenarios.service_desk.retail.shop.situations import BANK
 
@@ -141,7 +141,7 @@ def _asked(wish: Wish) -> list[Unit]:
             ("difference", {"method": words["method"]}),
         ]
     elif key in ("address", "default_address"):
-        units = [(key, order | {"address": {name: wish.arguments[name] for name in PARTS}})]
+        units = [(key, order | {"address": {name: wish.arguments[name] for name in ADDRESS}})]
     elif key == "payment":
         units = [(key, order | {"method": words["method"]})]
     else:

@@ -19,10 +19,10 @@ from gem_ma.scenarios.service_desk.grading.goals import goals_of
 from gem_ma.scenarios.service_desk.grading.grader import canonical
 from gem_ma.scenarios.service_desk.retail.domain.domain import RETAIL
 from gem_ma.scenarios.service_desk.retail.domain.grading import changes
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS
 from gem_ma.scenarios.service_desk.retail.shop.describe import audit, every
 from gem_ma.scenarios.service_desk.retail.shop.intents import ANY_METHOD
 from gem_ma.scenarios.service_desk.retail.shop.questions import QUESTIONS
-from gem_ma.scenarios.service_desk.retail.shop.refusals import PARTS
 from gem_ma.scenarios.service_desk.retail.shop.scene import TOOL_OF, candidates, contents, described
 from gem_ma.scenarios.service_desk.retail.shop.world import Sizes, tables_of
 from gem_ma.scenarios.service_desk.retail.store.store import RetailStore
@@ -109,7 +109,7 @@ def _wrong(
     if name == "user_id":
         # One other user stands for all.
         return [key for key in data.base.tables["users"] if key != value][:1]
-    if name in PARTS:
+    if name in ADDRESS:
         # A digit more is a value that cannot be any other right one.
         return [f"{value}9"]
     if name == "item_ids":

@@ -9,6 +9,7 @@ from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.overlay import Overlay
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
+from gem_ma.scenarios.service_desk.retail.domain.telling import by_name
 from gem_ma.scenarios.service_desk.retail.shop.scene import (
     Part,
     Record,
@@ -58,15 +59,11 @@ def in_words(value: Any) -> str:
     if not isinstance(value, tuple):
         return str(value)
     listed = (
-        f"{item.name} ({_options(item.options)})"
-        + (f" for one with ({_options(item.wanted)})" if item.wanted else "")
+        f"{item.name} ({by_name(item.options)})"
+        + (f" for one with ({by_name(item.wanted)})" if item.wanted else "")
         for item in value
     )
     return " + ".join(listed)
-
-
-def _options(options: Any) -> str:
-    return "; ".join(f"{name}: {value}" for name, value in options.items())
 
 
 def _of_order(*statuses: str) -> Callable[[Scene], Any]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
+from gem_ma.scenarios.service_desk.retail.domain.kinds import ADDRESS
 from gem_ma.scenarios.service_desk.retail.shop.intents import allowed_refunds, make, swap
 from gem_ma.scenarios.service_desk.retail.shop.questions import in_words
 from gem_ma.scenarios.service_desk.retail.shop.scene import (
@@ -34,8 +35,6 @@ TEXTS = {
     "payment": "Please let me pay {order} with {method} instead.",
     "address": "Please change the address of {order} to: {address}.",
 }
-# The tool's order of arguments, which the address is written in.
-PARTS = ("address1", "address2", "city", "state", "country", "zip")
 
 
 def refuse(
@@ -49,7 +48,7 @@ def refuse(
     """A request that must be refused for this reason."""
     # As a call that would serve it, so that the refusal can be checked by making that call.
     part = make(intent, arguments, words, reads)
-    labelled = "; ".join(f"{name}: {arguments[name]}" for name in PARTS if name in arguments)
+    labelled = "; ".join(f"{name}: {arguments[name]}" for name in ADDRESS if name in arguments)
     spoken = (text or TEXTS[intent]).format(
         **{name: in_words(value) for name, value in words.items()}, address=labelled
     )
