@@ -11,22 +11,16 @@ from typing import Any
 
 import pytest
 from gem_ma.scenarios.service_desk.desk.log import Outcome
-from gem_ma.scenarios.service_desk.desk.task import GoldCall
 from gem_ma.scenarios.service_desk.reading.values import tells
 from gem_ma.scenarios.service_desk.retail import Retail, RetailStore, Task
 from gem_ma.scenarios.service_desk.retail.domain.grading import canonical, changes, gold_state, tau1
-from gem_ma.scenarios.service_desk.retail.store.tasks import (
-    flags_of,
-    goal_of,
-    identity_of,
-    wishes_of,
-)
 
 from gem_ma import Action, Game, Malformed, Message, Plan, ToolCall, play
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ActionError
 from gem_ma.testing import check_scenario
 from tests.retail_data import ADDRESS, TAU, USER_MOVE, needs_tau, swap, tiny
+from tests.small_task import task_of
 
 SHOP = Retail(data="own")
 STRICT = Retail(data="own", scoring="tau1")
@@ -359,25 +353,8 @@ def test_scoring_works_on_a_copy_and_twice_the_same() -> None:
 def small_task(
     *actions: tuple[str, dict[str, Any]], outputs: tuple[str, ...] = ()
 ) -> tuple[Task, RetailStore]:
-    base, calls = (
-        tiny().overlay.base,
-        tuple(GoldCall(name, arguments) for name, arguments in actions),
-    )
-    flags = flags_of(base, "tau1", calls)
-    who = identity_of(base, "ann_lee_1")
-    task = Task(
-        "t",
-        "test",
-        "ann_lee_1",
-        "x",
-        calls,
-        outputs,
-        goal_of(calls),
-        who,
-        wishes_of(base, "tau1", calls),
-        flags=flags,
-    )
-    return task, RetailStore(base)
+    task = task_of(*actions, outputs=outputs)
+    return task, RetailStore(tiny().overlay.base)
 
 
 def verdicts(task: Task, store: RetailStore, outcome: Outcome) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gem_ma.scenarios.service_desk.desk.facts import distance
 from gem_ma.scenarios.service_desk.desk.log import ASSISTANT, USER, Event, Outcome
+from gem_ma.scenarios.service_desk.desk.log import said as told
 from gem_ma.scenarios.service_desk.desk.task import GoldCall, Wish
 from gem_ma.scenarios.service_desk.grading.goals import goals_of
 from gem_ma.scenarios.service_desk.grading.refusals import refused, undue
@@ -26,16 +27,11 @@ from gem_ma.scenarios.service_desk.retail.domain.grading import (
     gold_of,
 )
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL as BOOK
-from gem_ma.scenarios.service_desk.retail.store.tasks import (
-    flags_of,
-    goal_of,
-    identity_of,
-    wishes_of,
-)
 
 from gem_ma import ToolCall
-from tests.retail_data import swap, tiny, tiny_tables
+from tests.retail_data import ADDRESS, USER_MOVE, ask, swap, tiny, tiny_tables
 from tests.retail_hacks import PLAIN, SHOTGUN
+from tests.small_task import task_of
 from tests.talks.answers import listed
 
 # by the reason that is due; each scattered one names three or more, of which no two are due
@@ -43,30 +39,8 @@ NATURAL = listed("refusals")
 SCATTERED = NATURAL.pop("scattered")
 SETTLED = Outcome("user", "settled", ("Done.",))
 CANCEL = {"order_id": "#W3", "reason": "no longer needed"}
-
-
-def task_of(*actions: tuple[str, dict[str, Any]], semantics: str = "tau1", **fields: Any) -> Task:
-    base, calls = (
-        tiny().overlay.base,
-        tuple(GoldCall(name, arguments) for name, arguments in actions),
-    )
-    made = Task(
-        "t",
-        "test",
-        "ann_lee_1",
-        "x",
-        calls,
-        goal=goal_of(calls),
-        knowledge=identity_of(base, "ann_lee_1"),
-    )
-    return replace(
-        made,
-        **{
-            "wishes": wishes_of(base, semantics, calls),
-            "flags": flags_of(base, semantics, calls),
-            **fields,
-        },
-    )
+CANCELLED = ("cancel_pending_order", CANCEL)
+HANDED = ("transfer_to_human_agents", {"summary": "x"})
 
 
 def judged(
@@ -101,16 +75,13 @@ def log(*said: Any, by: str = "user", reason: str = "settled") -> Outcome:
                     result=entry[2],
                 )
             )
-    texts = tuple(
-        event.text for event in events if event.kind == "said" and event.agent == ASSISTANT
-    )
     shown = tuple(
         event.text if event.kind == "said" else event.result
         for event in events
         if event.agent == USER or event.kind == "called"
     )
     events.append(Event(len(said), "ended", USER, reason=reason))
-    return Outcome(by, reason, texts, shown, tuple(events))
+    return Outcome(by, reason, told(events, ASSISTANT), shown, tuple(events))
 
 
 # -- changes -------------------------------------------------------------------------------------
@@ -145,13 +116,13 @@ def test_an_exchange_is_its_pairs_though_the_record_may_lose_them(semantics: str
 
 
 def test_the_distance_is_the_number_of_facts_in_one_and_not_the_other() -> None:
-    task = task_of(("cancel_pending_order", CANCEL))
+    task = task_of(CANCELLED)
     # Cancelled: status pending goes, cancelled comes; a reason comes; what was paid is refunded, so
     # its net goes; the balance 5000 becomes 5500.
     assert judged(task).distance == 6
     other = judged(task, ("cancel_pending_order", {**CANCEL, "reason": "ordered by mistake"}))
     assert (other.distance, other.parts) == (2, {"database": False, "facts": True, "outcome": True})
-    exact = judged(task, ("cancel_pending_order", CANCEL))
+    exact = judged(task, CANCELLED)
     assert (exact.distance, exact.reward) == (0, 1.0)
     done, wanted = changes(tiny().overlay), gold_of(tiny().overlay.base, "tau1", task).goals[0]
     assert (
@@ -178,17 +149,8 @@ def test_null_is_absent_and_an_integer_is_a_float() -> None:
 def test_odd_values_of_a_model_are_facts_and_never_a_crash() -> None:
     for odd in (None, 5, 5.5, True, [], ["x", {"y": None}], {"deep": {"er": []}}, "", "é\ud800"):
         store = tiny()
-        arguments = {
-            "user_id": "ann_lee_1",
-            "address1": odd,
-            "address2": "",
-            "city": "Ash",
-            "state": "ME",
-            "country": "USA",
-            "zip": "04100",
-        }
-        store.call("modify_user_address", arguments)
-        task = task_of(("cancel_pending_order", CANCEL))
+        ask(store, USER_MOVE, "ann_lee_1", **{**ADDRESS, "address1": odd})
+        task = task_of(CANCELLED)
         assert (
             canonical(
                 task, store.overlay, gold_of(store.overlay.base, "tau1", task).goals, SETTLED
@@ -198,7 +160,7 @@ def test_odd_values_of_a_model_are_facts_and_never_a_crash() -> None:
 
 
 def test_any_choice_of_a_wish_and_any_end_of_the_task_is_right() -> None:
-    task = task_of(("cancel_pending_order", CANCEL))
+    task = task_of(CANCELLED)
     free = replace(
         task,
         wishes=(replace(task.wishes[0], choices=({**CANCEL, "reason": "ordered by mistake"},)),),
@@ -216,17 +178,17 @@ def test_any_choice_of_a_wish_and_any_end_of_the_task_is_right() -> None:
         {"order_id": "#W1", "payment_method_id": "credit_card_1"},
     )
     other = replace(task, ends=((GoldCall(*pay),),))
-    assert [judged(other, done).reward for done in (pay, ("cancel_pending_order", CANCEL))] == [
+    assert [judged(other, done).reward for done in (pay, CANCELLED)] == [
         1.0,
         1.0,
     ]
-    assert judged(other, pay, ("cancel_pending_order", CANCEL)).reward == 0.0
+    assert judged(other, pay, CANCELLED).reward == 0.0
     assert judged(other, pay).goal == 1
 
 
 def test_choices_of_several_wishes_combine_and_equal_goals_are_one() -> None:
     returned = {"order_id": "#W2", "item_ids": ["I7"], "payment_method_id": "paypal_1"}
-    task = task_of(("cancel_pending_order", CANCEL), ("return_delivered_order_items", returned))
+    task = task_of(CANCELLED, ("return_delivered_order_items", returned))
     cancel, back = task.wishes
     free = replace(
         task,
@@ -247,18 +209,16 @@ def test_choices_of_several_wishes_combine_and_equal_goals_are_one() -> None:
 def test_a_solution_that_fails_on_a_write_is_left_out_unless_an_end_is_supplied() -> None:
     broken = task_of(("cancel_pending_order", {"order_id": "#W4", "reason": "no longer needed"}))
     assert not judged(broken).scored
-    repaired = replace(broken, ends=((GoldCall("cancel_pending_order", CANCEL),),))
-    assert judged(repaired, ("cancel_pending_order", CANCEL)).reward == 1.0
+    repaired = replace(broken, ends=((GoldCall(*CANCELLED),),))
+    assert judged(repaired, CANCELLED).reward == 1.0
     # inaction, which the broken solution comes to, is no goal
     assert (judged(repaired).scored, judged(repaired).reward) == (True, 0.0)
 
 
 def test_a_failed_probe_of_the_solution_is_no_goal_and_nothing_to_go_by_is_said() -> None:
-    probe = task_of(
-        ("find_user_id_by_email", {"email": "nobody@example.com"}), ("cancel_pending_order", CANCEL)
-    )
+    probe = task_of(("find_user_id_by_email", {"email": "nobody@example.com"}), CANCELLED)
     assert "gold_read_error" in probe.flags
-    assert judged(probe, ("cancel_pending_order", CANCEL)).reward == 1.0
+    assert judged(probe, CANCELLED).reward == 1.0
     idle = task_of(("get_order_details", {"order_id": "#W1"}))
     assert (judged(idle).scored, judged(idle).reward) == (False, 0.0)
 
@@ -281,21 +241,17 @@ def test_a_failed_probe_of_the_solution_is_no_goal_and_nothing_to_go_by_is_said(
     ],
 )
 def test_a_served_task_is_one_that_the_user_settled(by: str, reason: str, fits: bool) -> None:
-    task = task_of(("cancel_pending_order", CANCEL))
-    verdict = judged(
-        task, ("cancel_pending_order", CANCEL), outcome=Outcome(by, reason, ("Done.",))
-    )
+    task = task_of(CANCELLED)
+    verdict = judged(task, CANCELLED, outcome=Outcome(by, reason, ("Done.",)))
     assert (verdict.parts["outcome"], verdict.reward) == (fits, float(fits))
 
 
 def test_a_task_with_a_refused_and_a_served_wish_may_be_left_either_way() -> None:
-    task = task_of(("cancel_pending_order", CANCEL))
+    task = task_of(CANCELLED)
     mixed = replace(task, wishes=(*task.wishes, Wish("impossible", reason="order_status")))
     for reason, fits in (("settled", True), ("refused", True), ("gave_up", False)):
         assert (
-            judged(
-                mixed, ("cancel_pending_order", CANCEL), outcome=Outcome("user", reason, ("x",))
-            ).parts["outcome"]
+            judged(mixed, CANCELLED, outcome=Outcome("user", reason, ("x",))).parts["outcome"]
             is fits
         )
 
@@ -377,8 +333,8 @@ def test_the_customer_takes_most_natural_refusals_for_one() -> None:
 
 
 def test_a_due_transfer_counts_by_its_call_whether_or_not_it_ends_the_talk() -> None:
-    task = task_of(("transfer_to_human_agents", {"summary": "x"}))
-    handed = ("transfer_to_human_agents", {"summary": "x"}, "Transfer successful")
+    task = task_of(HANDED)
+    handed = (*HANDED, "Transfer successful")
     assert judged(task, outcome=log(handed)).reward == 1.0
     assert judged(task, outcome=Outcome("transfer")).reward == 1.0
     assert judged(task, outcome=log("I will transfer you to a human.")).reward == 0.0
@@ -390,8 +346,8 @@ def test_a_due_transfer_counts_by_its_call_whether_or_not_it_ends_the_talk() -> 
     )
     assert (
         judged(
-            task_of(("cancel_pending_order", CANCEL)),
-            ("cancel_pending_order", CANCEL),
+            task_of(CANCELLED),
+            CANCELLED,
             outcome=log(handed, "Done."),
         ).reward
         == 0.0
@@ -433,9 +389,9 @@ LOOK = ("get_order_details", {"order_id": "#W2"}, ORDER)
 def test_a_fact_counts_when_told_after_what_founds_it(
     output: str, said: Sequence[Any], told_well: bool
 ) -> None:
-    task = task_of(("cancel_pending_order", CANCEL), outputs=(output,))
+    task = task_of(CANCELLED, outputs=(output,))
     store = tiny()
-    store.call("cancel_pending_order", CANCEL)
+    store.call(*CANCELLED)
     verdict = canonical(
         task, store.overlay, gold_of(tiny().overlay.base, "tau1", task).goals, log(*said)
     )
@@ -462,12 +418,14 @@ def test_no_provenance_is_asked_of_what_the_solution_itself_does_not_find() -> N
 
 
 def test_more_than_three_numbers_out_of_nowhere_void_all_facts_in_whatever_message() -> None:
-    task = task_of(("cancel_pending_order", CANCEL), outputs=("25.2",))
-    done = ("cancel_pending_order", CANCEL)
+    task = task_of(CANCELLED, outputs=("25.2",))
     three = log(LOOK, "Maybe 71.5.", "Maybe 72.5, 73.5.", "It is 25.20.")
     four = log(LOOK, "Maybe 71.5.", "Maybe 72.5, 73.5 or 74.5.", "It is 25.20.")
-    assert [judged(task, done, outcome=outcome).guesses for outcome in (three, four)] == [3, 4]
-    assert [judged(task, done, outcome=outcome).reward for outcome in (three, four)] == [1.0, 0.0]
+    assert [judged(task, CANCELLED, outcome=outcome).guesses for outcome in (three, four)] == [3, 4]
+    assert [judged(task, CANCELLED, outcome=outcome).reward for outcome in (three, four)] == [
+        1.0,
+        0.0,
+    ]
     known = log(
         ("user", "71.5, 72.5, 73.5 or 74.5?"),
         LOOK,
@@ -475,7 +433,7 @@ def test_more_than_three_numbers_out_of_nowhere_void_all_facts_in_whatever_messa
         "Nor 73.5 or 74.5.",
         "It is 25.20.",
     )
-    assert judged(task, done, outcome=known).reward == 1.0
+    assert judged(task, CANCELLED, outcome=known).reward == 1.0
 
 
 @pytest.mark.parametrize(
