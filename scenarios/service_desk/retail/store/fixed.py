@@ -18,9 +18,7 @@ from gem_ma.scenarios.service_desk.retail.store.specs import Spec, spec
 
 
 def cancel_pending_order(data: Overlay, order_id: str, reason: str) -> str:
-    order = data.draft("orders", tools.known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("non-pending order cannot be cancelled")
+    order = tools.order_in(data, order_id, "pending", "cancelled")
     if reason not in tools.REASONS:
         raise ValueError("invalid reason")
     paid: dict[str, float] = {}

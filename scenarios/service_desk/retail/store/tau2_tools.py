@@ -9,10 +9,9 @@ fault of `modify_pending_order_items` is kept, because published numbers hold it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from gem_ma.scenarios.service_desk.desk.calculator import ALPHABET, evaluate
 from gem_ma.scenarios.service_desk.desk.overlay import Overlay, Tables
@@ -21,6 +20,8 @@ from gem_ma.scenarios.service_desk.retail.store.specs import Spec, spec
 from gem_ma.scenarios.service_desk.retail.store.tau2 import ADDRESS
 
 REASONS = frozenset(tools.REASONS)
+P = ParamSpec("P")
+R = TypeVar("R")
 WIDTH = 50  # characters of a wrong value that an error text shows
 
 
@@ -35,13 +36,11 @@ def calculate(data: Overlay, expression: Any) -> str:
 
 
 def find_user_id_by_email(data: Overlay, email: Any) -> str:
-    with _in_its_words():
-        return tools.find_user_id_by_email(data, email)
+    return _in_its_words(tools.find_user_id_by_email)(data, email)
 
 
 def find_user_id_by_name_zip(data: Overlay, first_name: Any, last_name: Any, zip: Any) -> str:
-    with _in_its_words():
-        return tools.find_user_id_by_name_zip(data, first_name, last_name, zip)
+    return _in_its_words(tools.find_user_id_by_name_zip)(data, first_name, last_name, zip)
 
 
 def get_item_details(data: Overlay, item_id: Any) -> str:
@@ -76,9 +75,7 @@ def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
 
 
 def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
-    order = data.draft("orders", _known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("Non-pending order cannot be cancelled")
+    order = _order(data, order_id, "pending", "cancelled")
     if reason not in REASONS:
         raise ValueError("Invalid reason")
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
@@ -102,9 +99,7 @@ def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
 def exchange_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", _known(data, "orders", order_id))
-    if order["status"] != "delivered":
-        raise ValueError("Non-delivered order cannot be exchanged")
+    order = _order(data, order_id, "delivered", "exchanged")
     # Each tool has its own words for the same fault, as in that benchmark.
     tools.all_held(order, item_ids, "Number of {} not found.")
     if len(item_ids) != len(new_item_ids):
@@ -114,16 +109,8 @@ def exchange_delivered_order_items(
     method = _method(
         data.record("users", _known(data, "users", order["user_id"])), payment_method_id
     )
-    if method["source"] == "gift_card" and method["balance"] < price:
-        raise ValueError("Insufficient gift card balance to pay for the price difference")
-    order["status"] = "exchange requested"
-    order["exchange_items"] = sorted(item_ids)
-    order["exchange_new_items"] = sorted(new_item_ids)
-    order["exchange_payment_method_id"] = payment_method_id
-    order["exchange_price_difference"] = price
-    text = data.commit({("orders", order_id): order})
-    tools.pair_up(data, order_id, item_ids, new_item_ids)
-    return text
+    _cover(method, price, "the price difference")
+    return tools.exchanged(data, order_id, order, item_ids, new_item_ids, payment_method_id, price)
 
 
 def modify_pending_order_address(
@@ -149,10 +136,8 @@ def modify_pending_order_address(
 def modify_pending_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", _known(data, "orders", order_id))
     # Here `==` again, so items are changed once.
-    if order["status"] != "pending":
-        raise ValueError("Non-pending order cannot be modified")
+    order = _order(data, order_id, "pending", "modified")
     tools.all_held(order, item_ids, "{} not found")
     if len(item_ids) != len(new_item_ids):
         raise ValueError("The number of items to be exchanged should match")
@@ -160,8 +145,7 @@ def modify_pending_order_items(
     user = data.draft("users", _known(data, "users", order["user_id"]))
     method = _method(user, payment_method_id)
     # A price below 0 is a refund, which any balance covers.
-    if method["source"] == "gift_card" and method["balance"] < price:
-        raise ValueError("Insufficient gift card balance to pay for the new item")
+    _cover(method, price, "the new item")
     order["payment_history"].append(
         tools.paid("payment" if price > 0 else "refund", float(abs(price)), payment_method_id)
     )
@@ -191,8 +175,7 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
     if old_id == payment_method_id:
         raise ValueError("The new payment method should be different from the current one")
-    if method["source"] == "gift_card" and method["balance"] < amount:
-        raise ValueError("Insufficient gift card balance to pay for the order")
+    _cover(method, amount, "the order")
     history.append(tools.paid("payment", amount, payment_method_id))
     history.append(tools.paid("refund", amount, old_id))
     for changed, sign in ((method, -1), (_method(user, old_id), 1)):
@@ -222,9 +205,7 @@ def modify_user_address(
 def return_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", _known(data, "orders", order_id))
-    if order["status"] != "delivered":
-        raise ValueError("Non-delivered order cannot be returned")
+    order = _order(data, order_id, "delivered", "returned")
     method = _method(
         data.record("users", _known(data, "users", order["user_id"])), payment_method_id
     )
@@ -235,27 +216,26 @@ def return_delivered_order_items(
     ):
         raise ValueError("Payment method should be the original payment method")
     tools.all_held(order, item_ids, "Some item not found")
-    order["status"] = "return requested"
-    order["return_items"] = sorted(item_ids)
-    order["return_payment_method_id"] = payment_method_id
-    return data.commit({("orders", order_id): order})
+    return tools.returned(data, order_id, order, item_ids, payment_method_id)
 
 
 # -- parts ---------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _in_its_words() -> Iterator[None]:
-    """What is not found, as this benchmark says it: with a capital."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(str(error).capitalize()) from None
+def _in_its_words(check: Callable[P, R]) -> Callable[P, R]:
+    """A check of tau-bench that says what is wrong as this benchmark does: with a capital."""
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return check(*args, **kwargs)
+        except ValueError as error:
+            raise ValueError(str(error).capitalize()) from None
+
+    return checked
 
 
-def _known(data: Overlay, table: str, key: Any) -> Any:
-    with _in_its_words():
-        return tools.known(data, table, key)
+_known, _order = _in_its_words(tools.known), _in_its_words(tools.order_in)
+_method, _cover = _in_its_words(tools.method_of), _in_its_words(tools.cover)
 
 
 def _products_by_item(tables: Tables) -> dict[str, str]:
@@ -264,14 +244,6 @@ def _products_by_item(tables: Tables) -> dict[str, str]:
         for item_id in product["variants"]:
             products.setdefault(item_id, product_id)
     return products
-
-
-def _method(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:
-    # The account's own, not a copy: who asks for it to change it has drafted the account.
-    methods: dict[str, dict[str, Any]] = user["payment_methods"]
-    if method_id not in methods:
-        raise ValueError("Payment method not found")
-    return methods[method_id]
 
 
 def _difference(

@@ -77,9 +77,7 @@ def transfer_to_human_agents(data: Overlay, summary: Any) -> str:
 
 
 def cancel_pending_order(data: Overlay, order_id: Any, reason: Any) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("non-pending order cannot be cancelled")
+    order = order_in(data, order_id, "pending", "cancelled")
     # A list, since a set would raise for what cannot be hashed, and the benchmark does not.
     if reason not in list(REASONS):
         raise ValueError("invalid reason")
@@ -111,9 +109,7 @@ def modify_pending_order_address(
     country: Any,
     zip: Any,
 ) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("non-pending order cannot be modified")
+    order = order_in(data, order_id, "pending", "modified")
     # No type is checked: whatever the assistant sends is the new address.
     order["address"] = _address(address1, address2, city, state, country, zip)
     return data.commit({("orders", order_id): order})
@@ -122,16 +118,11 @@ def modify_pending_order_address(
 def modify_pending_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("non-pending order cannot be modified")
+    order = order_in(data, order_id, "pending", "modified")
     price = _difference(data, order, item_ids, new_item_ids)
     user = data.draft("users", order["user_id"])
-    if payment_method_id not in user["payment_methods"]:
-        raise ValueError("payment method not found")
-    method = user["payment_methods"][payment_method_id]
-    if method["source"] == "gift_card" and method["balance"] < price:
-        raise ValueError("insufficient gift card balance to pay for the new item")
+    method = method_of(user, payment_method_id)
+    cover(method, price, "the new item")
     order["payment_history"].append(
         paid("payment" if price > 0 else "refund", abs(price), payment_method_id)
     )
@@ -151,12 +142,9 @@ def modify_pending_order_items(
 
 
 def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id: Any) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "pending":
-        raise ValueError("non-pending order cannot be modified")
+    order = order_in(data, order_id, "pending", "modified")
     user = data.draft("users", order["user_id"])
-    if payment_method_id not in user["payment_methods"]:
-        raise ValueError("payment method not found")
+    method = method_of(user, payment_method_id)
     history = order["payment_history"]
     # After a move there are two rows, so the method can be changed once.
     if len(history) > 1 or history[0]["transaction_type"] != "payment":
@@ -164,9 +152,7 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
     old_id, amount = history[0]["payment_method_id"], history[0]["amount"]
     if old_id == payment_method_id:
         raise ValueError("the new payment method should be different from the current one")
-    method = user["payment_methods"][payment_method_id]
-    if method["source"] == "gift_card" and method["balance"] < amount:
-        raise ValueError("insufficient gift card balance to pay for the order")
+    cover(method, amount, "the order")
     history.append(paid("payment", amount, payment_method_id))
     history.append(paid("refund", amount, old_id))
     drafts: dict[tuple[str, str], Any] = {("orders", order_id): order}
@@ -183,36 +169,20 @@ def modify_pending_order_payment(data: Overlay, order_id: Any, payment_method_id
 def exchange_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "delivered":
-        raise ValueError("non-delivered order cannot be exchanged")
+    order = order_in(data, order_id, "delivered", "exchanged")
     price = _difference(data, order, item_ids, new_item_ids)
     # Rounded here, but not for a change of a pending order: both as in the benchmark.
     price = round(price, 2)
-    methods = data.record("users", order["user_id"])["payment_methods"]
-    if payment_method_id not in methods:
-        raise ValueError("payment method not found")
-    method = methods[payment_method_id]
-    if method["source"] == "gift_card" and method["balance"] < price:
-        raise ValueError("insufficient gift card balance to pay for the price difference")
-    order["status"] = "exchange requested"
-    order["exchange_items"] = sorted(item_ids)
-    order["exchange_new_items"] = sorted(new_item_ids)
-    order["exchange_payment_method_id"] = payment_method_id
-    order["exchange_price_difference"] = price
-    text = data.commit({("orders", order_id): order})
-    pair_up(data, order_id, item_ids, new_item_ids)
-    return text
+    method = method_of(data.record("users", order["user_id"]), payment_method_id)
+    cover(method, price, "the price difference")
+    return exchanged(data, order_id, order, item_ids, new_item_ids, payment_method_id, price)
 
 
 def return_delivered_order_items(
     data: Overlay, order_id: Any, item_ids: Any, payment_method_id: Any
 ) -> str:
-    order = data.draft("orders", known(data, "orders", order_id))
-    if order["status"] != "delivered":
-        raise ValueError("non-delivered order cannot be returned")
-    if payment_method_id not in data.record("users", order["user_id"])["payment_methods"]:
-        raise ValueError("payment method not found")
+    order = order_in(data, order_id, "delivered", "returned")
+    method_of(data.record("users", order["user_id"]), payment_method_id)
     if (
         "gift_card" not in payment_method_id
         and payment_method_id != order["payment_history"][0]["payment_method_id"]
@@ -221,10 +191,7 @@ def return_delivered_order_items(
             "payment method should be either the original payment method or a gift card"
         )
     all_held(order, item_ids, "some item not found")
-    order["status"] = "return requested"
-    order["return_items"] = sorted(item_ids)
-    order["return_payment_method_id"] = payment_method_id
-    return data.commit({("orders", order_id): order})
+    return returned(data, order_id, order, item_ids, payment_method_id)
 
 
 def modify_user_address(
@@ -287,6 +254,28 @@ def known(data: Overlay, table: str, key: Any) -> Any:
     return key
 
 
+def order_in(data: Overlay, order_id: Any, status: str, verb: str) -> dict[str, Any]:
+    """A draft of an order that has this status."""
+    order = data.draft("orders", known(data, "orders", order_id))
+    if order["status"] != status:
+        raise ValueError(f"non-{status} order cannot be {verb}")
+    return order
+
+
+def method_of(user: Mapping[str, Any], method_id: Any) -> dict[str, Any]:
+    """The account's own, not a copy: who asks for it to change it has drafted the account."""
+    methods: dict[str, dict[str, Any]] = user["payment_methods"]
+    if method_id not in methods:
+        raise ValueError("payment method not found")
+    return methods[method_id]
+
+
+def cover(method: Mapping[str, Any], amount: Any, what: str) -> None:
+    """Raises ValueError for a gift card that does not cover an amount."""
+    if method["source"] == "gift_card" and method["balance"] < amount:
+        raise ValueError(f"insufficient gift card balance to pay for {what}")
+
+
 def paid(transaction_type: str, amount: Any, method_id: Any) -> dict[str, Any]:
     """A row of a payment history."""
     return {
@@ -333,7 +322,37 @@ def _difference(data: Overlay, order: dict[str, Any], item_ids: Any, new_item_id
     return price
 
 
-def pair_up(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any) -> None:
+def exchanged(
+    data: Overlay,
+    order_id: Any,
+    order: dict[str, Any],
+    item_ids: Any,
+    new_item_ids: Any,
+    method_id: Any,
+    price: Any,
+) -> str:
+    """Stores an exchange that is asked for."""
+    order["status"] = "exchange requested"
+    order["exchange_items"] = sorted(item_ids)
+    order["exchange_new_items"] = sorted(new_item_ids)
+    order["exchange_payment_method_id"] = method_id
+    order["exchange_price_difference"] = price
+    text = data.commit({("orders", order_id): order})
+    _pair_up(data, order_id, item_ids, new_item_ids)
+    return text
+
+
+def returned(
+    data: Overlay, order_id: Any, order: dict[str, Any], item_ids: Any, method_id: Any
+) -> str:
+    """Stores a return that is asked for."""
+    order["status"] = "return requested"
+    order["return_items"] = sorted(item_ids)
+    order["return_payment_method_id"] = method_id
+    return data.commit({("orders", order_id): order})
+
+
+def _pair_up(data: Overlay, order_id: Any, item_ids: Any, new_item_ids: Any) -> None:
     """Notes which new item goes for which old one, since the record of an exchange loses it."""
     # `strict=False`: a string of ids is walked like a list, and lengths were compared before.
     pairs = sorted(f"{old} for {new}" for old, new in zip(item_ids, new_item_ids, strict=False))
