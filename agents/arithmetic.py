@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import re
-from typing import Any
 
-from gem_ma.agents.bots import Bot
-from gem_ma.agents.options import probability
+from gem_ma.agents.bots import Slipping
 
 from gem_ma import Action, Asked, ToolCall
 
 EXPRESSION = re.compile(r"(?<!\d)\d++(?: [+*-] \d++)++")
 
 
-class Calculator(Bot):
+class Calculator(Slipping):
     """Copies the expression into a call of `python` and says what comes back. With probability
     `guesses` it answers at once with any number; with probability `slips` it changes a digit of the
     code, and with the same probability it says another number than it was told. Without the tool it
     can only guess."""
-
-    def __init__(
-        self,
-        agent: str,
-        sample: Any,
-        rng: random.Random,
-        task: Any = None,
-        guesses: float = 0.0,
-        slips: float = 0.0,
-    ) -> None:
-        super().__init__(agent, sample, rng, task)
-        self.guesses = probability(agent, "guesses", guesses)
-        self.slips = probability(agent, "slips", slips)
 
     async def act(self, asked: Asked) -> Action:
         results = [message.text for message in asked.new if message.sender == "tool"]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from gem_ma.agents.options import probability
+
 from gem_ma import Action, Asked
 
 WORDS = ("hello", "yes", "no", "please go on", "I do not know")
@@ -20,6 +22,24 @@ class Bot:
         self.agent = agent
         self.rng = rng
         self.task = task
+
+
+class Slipping(Bot):
+    """What a tiny model begins as. With probability `guesses` it guesses, with probability `slips`
+    it slips: how, its own docstring says."""
+
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        guesses: float = 0.0,
+        slips: float = 0.0,
+    ) -> None:
+        super().__init__(agent, sample, rng, task)
+        self.guesses = probability(agent, "guesses", guesses)
+        self.slips = probability(agent, "slips", slips)
 
 
 def chosen(word: str) -> Action:

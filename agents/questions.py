@@ -6,8 +6,7 @@ import random
 import re
 from typing import Any
 
-from gem_ma.agents.bots import Bot
-from gem_ma.agents.options import probability
+from gem_ma.agents.bots import Bot, Slipping
 
 from gem_ma import Action, Asked, ToolCall
 
@@ -72,24 +71,11 @@ class Oracle(_Player):
         return str(self.task.right[0]) if bare else f"Answer: {self.task.right[0]}"
 
 
-class Searcher(Oracle):
+class Searcher(Slipping, Oracle):
     """Asks `search` the question, and then says the right answer. What a model begins as that is to
     learn to search: with probability `guesses` it says a word of the question at once; with
     probability `slips` it asks for one word of the question alone, and with the same probability it
     says another number or word of what it was shown."""
-
-    def __init__(
-        self,
-        agent: str,
-        sample: Any,
-        rng: random.Random,
-        task: Any = None,
-        guesses: float = 0.0,
-        slips: float = 0.0,
-    ) -> None:
-        super().__init__(agent, sample, rng, task)
-        self.guesses = probability(agent, "guesses", guesses)
-        self.slips = probability(agent, "slips", slips)
 
     async def act(self, asked: Asked) -> Action:
         shown = [message.text for message in asked.new if message.sender == "tool"]

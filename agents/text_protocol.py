@@ -11,12 +11,10 @@ included, stay before its eyes and reach nobody else.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
-from typing import Any
 
 from gem_ma.agents.labels import action, action_text
-from gem_ma.agents.thread import Thread
+from gem_ma.agents.thread import Instructed
 
 from gem_ma import Action, Asked, Malformed, Message, Reply, Tool, ToolCall
 from gem_ma.kernel.parsing.legal import parse_legal
@@ -47,26 +45,12 @@ NO_ACTION = "bad_json: there is no line `Action: {...}`"
 AGAIN = "[Your last answer could not be read: {why}. Write it again as you were told.]"
 
 
-class Act:
+class Act(Instructed):
     """Plays by text, one `Action: {...}` per turn, for models without tools. `instructions`
     stand in the briefing before the protocol."""
 
-    needs_policy = True
     protocol = ACT
-
-    def __init__(
-        self,
-        agent: str,
-        sample: Any,
-        rng: random.Random,
-        task: Any = None,
-        *,
-        instructions: str = "",
-    ) -> None:
-        self.agent = agent
-        self.sample = sample
-        self.instructions = instructions
-        self.thread = Thread(agent, plain=True)
+    plain = True
 
     async def act(self, asked: Asked) -> Action:
         whole = "\n\n".join(part for part in (self.instructions, self._format(asked)) if part)

@@ -9,8 +9,10 @@ direction) at their place, so that the next prompt goes on from the last one.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gem_ma import Asked, Malformed, Message, ToolCall
 from gem_ma.kernel.types import SYSTEM, TOOL
@@ -72,6 +74,27 @@ class Thread:
         parts = (message.content,) if isinstance(message.content, str) else message.content
         shown = tuple(self.show(part) if isinstance(part, str) else part for part in parts)
         return replace(message, content=shown[0] if isinstance(message.content, str) else shown)
+
+
+class Instructed:
+    """A model that plays by a thread of its own; `instructions` stand in the briefing."""
+
+    needs_policy = True
+    plain = False  # it has no tools, and writes its calls as text
+
+    def __init__(
+        self,
+        agent: str,
+        sample: Any,
+        rng: random.Random,
+        task: Any = None,
+        *,
+        instructions: str = "",
+    ) -> None:
+        self.agent = agent
+        self.sample = sample
+        self.instructions = instructions
+        self.thread = Thread(agent, plain=self.plain)
 
 
 def call_text(call: ToolCall | Malformed) -> str:

@@ -8,34 +8,15 @@ So nobody believes that something was said or run which was not. `direct` passes
 
 from __future__ import annotations
 
-import random
-from typing import Any
-
-from gem_ma.agents.thread import Thread
+from gem_ma.agents.thread import Instructed
 
 from gem_ma import Action, Asked, Message, Reply
 from gem_ma.kernel.parsing.legal import parse_action
 
 
-class ToolCalling:
+class ToolCalling(Instructed):
     """A model with the scenario's tools: a turn is one message or one call. `instructions` stand
     at the end of the briefing."""
-
-    needs_policy = True
-
-    def __init__(
-        self,
-        agent: str,
-        sample: Any,
-        rng: random.Random,
-        task: Any = None,
-        *,
-        instructions: str = "",
-    ) -> None:
-        self.agent = agent
-        self.sample = sample
-        self.instructions = instructions
-        self.thread = Thread(agent)
 
     async def act(self, asked: Asked) -> Action:
         reply = await self.sample(
