@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from gem_ma.scenarios.games.letter_grid import Placed, crossed
 from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
-from gem_ma.scenarios.games.words import clued
-
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.scenarios.games.words import clued, enough
 
 
 class Size(NamedTuple):
@@ -130,9 +128,4 @@ def candidates(size: Size, path: str) -> tuple[str, ...]:
     """The words to draw from. Raises ConfigError where they are fewer than a crossword needs."""
     # a user's own list is taken as it is
     lengths = range(1, 100) if path else range(size.shortest, size.longest + 1)
-    words = tuple(sorted(word for word in clued(path) if len(word) in lengths))
-    if len(words) < size.number:
-        raise ConfigError(
-            f"scenario: words: {path} has {len(words)} words; {size.number} are wanted"
-        )
-    return words
+    return enough(sorted(clued(path)), lengths, size.number, path)

@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 from gem_ma.scenarios.games.letter_grid import Placed, Square, scattered
 from gem_ma.scenarios.games.solo import LISTED, Board, Form, Outcome, Solo, ladder
-from gem_ma.scenarios.games.words import all_words
-
-from gem_ma.kernel.errors import ConfigError
+from gem_ma.scenarios.games.words import all_words, enough
 
 
 class Size(NamedTuple):
@@ -156,9 +154,4 @@ def candidates(size: Size, path: str) -> tuple[str, ...]:
     """The words to draw from. Raises ConfigError where they are fewer than wanted."""
     # a user's own list is taken as it is, but for words of one or two letters
     lengths = range(3, 31) if path else range(size.shortest, size.longest + 1)
-    words = tuple(word for word in all_words(path) if len(word) in lengths)
-    if len(words) < size.number:
-        raise ConfigError(
-            f"scenario: words: {path} has {len(words)} words; {size.number} are wanted"
-        )
-    return words
+    return enough(all_words(path), lengths, size.number, path)

@@ -3,6 +3,7 @@ project, or a user's own file, and short clues to some of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def all_words(path: str) -> tuple[str, ...]:
     if path:
         return tuple(sorted(clued(path)))
     return tuple(word for line in lines_of(str(WORDS)) for word in line.split())
+
+
+def enough(words: Iterable[str], lengths: range, number: int, path: str) -> tuple[str, ...]:
+    """The words of these lengths, in their order. Raises ConfigError where they are too few."""
+    found = tuple(word for word in words if len(word) in lengths)
+    if len(found) < number:
+        raise ConfigError(f"scenario: words: {path} has {len(found)} words; {number} are wanted")
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -20,16 +20,16 @@ from gem_ma.scenarios.service_desk.agents.customer_traits import (
     traits_of,
 )
 from gem_ma.scenarios.service_desk.agents.retail_talk import change, proposal
-from gem_ma.scenarios.service_desk.agents.retail_user import RetailUser
 from gem_ma.scenarios.service_desk.reading.answers import answer, corrects
 from gem_ma.scenarios.service_desk.reading.phrases import MISSING, RIGHT, WRONG, Mention, Pick
 from gem_ma.scenarios.service_desk.retail import Retail, Slot, Task, Wish
 from gem_ma.scenarios.service_desk.watching.agenda import chain
 
-from gem_ma import Action, Asked, Message, Plan, ToolCall, play
+from gem_ma import Action, Asked, Message, Plan, play
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from tests.assistant_messages import WISHES
+from tests.heard import Heard, ended
 
 SHOP = Retail(data="own")
 SHOP.id = "retail"
@@ -46,32 +46,6 @@ TASK = Task(
 WHO_ASKED = "Could you give me your e-mail address, or your full name and zip code?"
 
 
-class Heard:
-    """A customer, spoken to directly."""
-
-    def __init__(self, *wishes: Wish, task: Task = TASK, seed: int = 0, **options: Any) -> None:
-        self.user = RetailUser(
-            "user",
-            None,
-            random.Random(seed),
-            replace(task, wishes=wishes or task.wishes),
-            **options,
-        )
-        self.opening = self.hear("Hi! How can I help you today?").text
-
-    def hear(self, text: str) -> Action:
-        new = (Message(text, "assistant"),)
-        return asyncio.run(self.user.act(Asked(new, new, None, (), 0)))
-
-    def says(self, text: str) -> str:
-        return self.hear(text).text
-
-
-def ended(action: Action) -> str:
-    call = action.tool_calls[0] if action.tool_calls else None
-    return call.arguments["reason"] if isinstance(call, ToolCall) else ""
-
-
 def offer(wish: Wish, **other: Any) -> str:
     return proposal([change(wish.kind, {**wish.arguments, **other})])
 
@@ -80,7 +54,7 @@ def offer(wish: Wish, **other: Any) -> str:
 
 
 def test_a_talk_from_the_opening_to_the_end() -> None:
-    customer = Heard()
+    customer = Heard(TASK)
     assert (
         "Ann Lee" in customer.opening
         and "#W1234567" in customer.opening
@@ -134,7 +108,7 @@ FREE = (  # what an assistant says in free English, and what the customer's answ
 
 
 def test_a_talk_in_free_english_from_the_opening_to_the_end() -> None:
-    customer = Heard(EXCHANGE, RETURN)
+    customer = Heard(TASK, EXCHANGE, RETURN)
     for text, held in FREE:
         said = customer.says(text)
         assert said and held in said and "not" not in said.casefold().split(), text
@@ -146,7 +120,7 @@ def test_a_talk_in_free_english_from_the_opening_to_the_end() -> None:
 
 def test_the_next_wish_is_raised_when_the_first_is_done_and_waits_for_those_before_it() -> None:
     later = replace(RETURN, after=(2,))
-    customer = Heard(CANCEL, later, EXCHANGE)
+    customer = Heard(TASK, CANCEL, later, EXCHANGE)
     customer.says(offer(CANCEL))
     assert "#W3456789" in customer.says("Order #W1234567 has been cancelled. Anything else?")
     customer.says(offer(EXCHANGE))
@@ -161,24 +135,24 @@ def test_several_writes_are_agreed_on_at_once_only_if_all_are_right() -> None:
             change(RETURN.kind, {**RETURN.arguments, "payment_method_id": "gift_card_1"}),
         ]
     )
-    assert answer(Heard(CANCEL, RETURN).says(both)) == "yes"
-    said = Heard(CANCEL, RETURN).says(one_off)
+    assert answer(Heard(TASK, CANCEL, RETURN).says(both)) == "yes"
+    said = Heard(TASK, CANCEL, RETURN).says(one_off)
     assert answer(said) == "no" and "payment method" in said and "PayPal" in said
 
 
 def test_a_wrong_argument_is_named_and_corrected() -> None:
-    said = Heard().says(offer(CANCEL, reason="ordered by mistake"))
+    said = Heard(TASK).says(offer(CANCEL, reason="ordered by mistake"))
     assert answer(said) == "no" and "reason" in said and "no longer needed" in said
 
 
 def test_a_gap_is_asked_about_once_and_a_wrong_value_never_gets_a_yes() -> None:
-    customer = Heard(patience=8)
+    customer = Heard(TASK, patience=8)
     vague = "Shall I cancel order #W1234567?"
     said = customer.says(vague)
     assert "?" in said and "reason" in said and answer(said) != "yes"
     # What is made then is the assistant's own affair.
     assert answer(customer.says(vague)) == "yes"
-    customer = Heard(patience=8)
+    customer = Heard(TASK, patience=8)
     wrong = [customer.hear(offer(CANCEL, reason="ordered by mistake")) for _ in range(9)]
     assert {answer(action.text) for action in wrong if action.text} == {"no"}
     assert ended(wrong[-1]) == "gave_up"
@@ -190,7 +164,7 @@ def test_the_mind_is_changed_when_the_first_wish_is_proposed() -> None:
         arguments={**CANCEL.arguments, "reason": "ordered by mistake"},
         words={**CANCEL.words},
     )
-    customer = Heard(replace(CANCEL, before_change=before))
+    customer = Heard(TASK, replace(CANCEL, before_change=before))
     assert "ordered by mistake" in customer.opening
     said = customer.says(offer(before))
     assert answer(said) == "" and corrects(said) and "no longer needed" in said
@@ -206,32 +180,32 @@ def test_a_right_refusal_leads_to_what_is_wanted_instead_and_a_wrong_one_to_insi
         reason="order_status",
         instead=CANCEL,
     )
-    customer = Heard(no)
+    customer = Heard(TASK, no)
     assert customer.opening.endswith("Please cancel order #W7.")
     assert "#W1234567" in customer.says(
         "I am sorry, order #W7 cannot be cancelled, because its status is delivered."
     )
-    insisting = Heard(patience=3)
+    insisting = Heard(TASK, patience=3)
     refused = "I am sorry, order #W1234567 cannot be cancelled."
     assert [ended(insisting.hear(refused)) for _ in range(3)] == ["", "", "gave_up"]
 
 
 def test_a_transfer_is_wanted_only_where_nothing_else_can_be_done() -> None:
     offered = "Would you like me to transfer you to a human agent?"
-    assert answer(Heard().says(offered)) != "yes"
+    assert answer(Heard(TASK).says(offered)) != "yes"
     beyond = Wish("impossible", {}, text="Please paint my kite.", reason="beyond_tools")
-    assert answer(Heard(beyond).says(offered)) == "yes"
+    assert answer(Heard(TASK, beyond).says(offered)) == "yes"
 
 
 def test_forgotten_and_unknown_things_are_denied_and_nothing_is_made_up() -> None:
-    customer = Heard()
+    customer = Heard(TASK)
     said = customer.says("What is your zip code?")
     assert "zip code" in said and not re.search(r"\d", said)
     assert "97301" not in customer.says(WHO_ASKED)
 
 
 def test_what_is_not_found_is_told_again() -> None:
-    customer = Heard()
+    customer = Heard(TASK)
     customer.says(WHO_ASKED)
     assert "ann@example.com" in customer.says("Sorry, there is no account with these data.")
 
@@ -243,8 +217,10 @@ def test_a_method_left_open_is_chosen_among_those_that_the_assistant_names() -> 
         choices=({"payment_method_id": "gift_card_5"},),
     )
     asked = "Which payment method shall I use? There are credit_card_4, gift_card_5."
-    assert "gift_card_5" in Heard(wish).says(asked) and "PayPal" not in Heard(wish).opening
-    assert answer(Heard(wish).says(offer(wish, payment_method_id="gift_card_5"))) == "yes"
+    assert (
+        "gift_card_5" in Heard(TASK, wish).says(asked) and "PayPal" not in Heard(TASK, wish).opening
+    )
+    assert answer(Heard(TASK, wish).says(offer(wish, payment_method_id="gift_card_5"))) == "yes"
 
 
 def test_a_choice_among_offered_variants_is_made() -> None:
@@ -252,7 +228,7 @@ def test_a_choice_among_offered_variants_is_made() -> None:
         "There are several: 4444444444 (60 m) for $30.00; 5555555555 (30 m) for $31.00. Which one"
         " do you want?"
     )
-    assert "4444444444" in Heard(EXCHANGE).says(text)
+    assert "4444444444" in Heard(TASK, EXCHANGE).says(text)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +244,7 @@ def test_a_choice_among_offered_variants_is_made() -> None:
     ],
 )
 def test_no_word_of_the_assistant_ends_the_talk_or_is_echoed(token: str) -> None:
-    action = Heard().hear(f"{token} Hello {token}")
+    action = Heard(TASK).hear(f"{token} Hello {token}")
     assert ended(action) == "" and token not in action.text
 
 
@@ -277,24 +253,26 @@ def test_no_word_of_the_assistant_ends_the_talk_or_is_echoed(token: str) -> None
 
 def test_patience_is_the_number_of_unhelpful_messages() -> None:
     for patience in (1, 3, 7):
-        customer = Heard(patience=patience)
+        customer = Heard(TASK, patience=patience)
         assert [ended(customer.hear("Thank you for your message.")) for _ in range(patience)] == [
             ""
         ] * (patience - 1) + ["gave_up"]
 
 
 def test_what_is_told_at_once_grows_with_front_load() -> None:
-    opening = {share: Heard(RETURN, front_load=share).opening for share in (0.0, 0.5, 1.0)}
+    opening = {share: Heard(TASK, RETURN, front_load=share).opening for share in (0.0, 0.5, 1.0)}
     assert "Ann" not in opening[0.0] and "Kite" not in opening[0.0] and "#W2345678" in opening[0.0]
     assert "Kite" in opening[1.0] and "PayPal" in opening[1.0] and "Ann Lee" in opening[1.0]
     assert len(opening[0.0]) < len(opening[0.5]) < len(opening[1.0])
-    assert "PayPal" in Heard(RETURN, front_load=0.0).says(
+    assert "PayPal" in Heard(TASK, RETURN, front_load=0.0).says(
         "Which payment method should the refund go to?"
     )
 
 
 def test_words_grow_with_verbosity() -> None:
-    talks = {level: [Heard(verbosity=level, seed=seed) for seed in range(8)] for level in (0, 1, 2)}
+    talks = {
+        level: [Heard(TASK, verbosity=level, seed=seed) for seed in range(8)] for level in (0, 1, 2)
+    }
     lengths = [
         sum(len(talk.opening) + len(talk.says(offer(CANCEL))) for talk in talks[level])
         for level in (0, 1, 2)
@@ -303,18 +281,18 @@ def test_words_grow_with_verbosity() -> None:
 
 
 def test_an_uncooperative_customer_does_not_answer_at_once_and_never_refuses_twice() -> None:
-    customer = Heard(cooperation=0.0)
+    customer = Heard(TASK, cooperation=0.0)
     assert "ann@example.com" not in customer.says(WHO_ASKED)
     assert "ann@example.com" in customer.says(WHO_ASKED)
 
-    details = Heard(RETURN, cooperation=0.0, front_load=0.0)
+    details = Heard(TASK, RETURN, cooperation=0.0, front_load=0.0)
     said = [details.says("Which payment method should the refund go to?") for _ in range(2)]
     assert ["PayPal" in text for text in said] == [False, True]
 
 
 def test_a_slip_is_put_right_in_the_next_message() -> None:
     known = replace(TASK, knowledge=(*WHO[:3], Slot("zip", "97301")))
-    customer = Heard(task=known, mistakes=1.0)
+    customer = Heard(known, mistakes=1.0)
     first = customer.says("What is your zip code?")
     assert "97301" not in first and re.search(r"\b\d{5}\b", first)
     second = customer.says("I could not find you.")
@@ -328,22 +306,27 @@ def test_scepticism_goes_from_ids_only_to_prices() -> None:
         offer(CANCEL),
         f"The refund is $12.50. {offer(CANCEL)}",
     )
-    assert [answer(Heard(scepticism=level).says(bare)) for level in (0, 1, 2)] == ["yes", "", ""]
-    assert [answer(Heard(scepticism=level).says(whole)) for level in (0, 1, 2)] == [
+    assert [answer(Heard(TASK, scepticism=level).says(bare)) for level in (0, 1, 2)] == [
+        "yes",
+        "",
+        "",
+    ]
+    assert [answer(Heard(TASK, scepticism=level).says(whole)) for level in (0, 1, 2)] == [
         "yes",
         "yes",
         "",
     ]
-    assert answer(Heard(scepticism=2).says(priced)) == "yes"
+    assert answer(Heard(TASK, scepticism=2).says(priced)) == "yes"
     assert [
-        answer(Heard(scepticism=level).says(offer(CANCEL, order_id="#W7"))) for level in (0, 1, 2)
+        answer(Heard(TASK, scepticism=level).says(offer(CANCEL, order_id="#W7")))
+        for level in (0, 1, 2)
     ] == ["no"] * 3
-    twice = Heard(scepticism=2)
+    twice = Heard(TASK, scepticism=2)
     assert "?" in twice.says(whole) and answer(twice.says(whole)) == "yes"
 
 
 def test_a_wavering_customer_wavers_once() -> None:
-    customer = Heard(mind_change=1.0)
+    customer = Heard(TASK, mind_change=1.0)
     assert [answer(customer.says(offer(CANCEL))) for _ in range(2)] == ["", "yes"]
 
 
@@ -353,13 +336,14 @@ def test_the_order_of_topics_is_given_reversed_or_drawn_by_the_seed() -> None:
         order: [
             wish
             for wish in wishes
-            if wish.arguments["order_id"] in Heard(*wishes, order=order).opening
+            if wish.arguments["order_id"] in Heard(TASK, *wishes, order=order).opening
         ]
         for order in ("given", "reversed")
     }
     assert first == {"given": [CANCEL], "reversed": [EXCHANGE]}
     drawn = {
-        Heard(*wishes, order="shuffled", seed=seed).opening.split("#W")[1][:7] for seed in range(12)
+        Heard(TASK, *wishes, order="shuffled", seed=seed).opening.split("#W")[1][:7]
+        for seed in range(12)
     }
     assert drawn == {"1234567", "2345678", "3456789"}
 
@@ -419,7 +403,7 @@ def test_presets_traits_of_the_task_and_options_are_laid_over_each_other() -> No
 )
 def test_a_trait_out_of_its_range_is_refused_by_name(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match="agent 'user'") as refused:
-        Heard(**options)
+        Heard(TASK, **options)
     assert words in str(refused.value)
 
 
@@ -556,7 +540,7 @@ def test_no_sentence_names_the_record_of_a_wish_that_waits_for_a_refusal() -> No
         )
         tried += bool(spare)
         for preset in ("faithful", "terse", "erratic") if spare else ():
-            heard = Heard(task=task, preset=preset)
+            heard = Heard(task, preset=preset)
             said = [heard.opening, *(heard.says(text) for text in ASKS)]
             for order_id in spare:
                 assert not any(order_id in text for text in said), (task.id, order_id)

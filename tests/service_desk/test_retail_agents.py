@@ -16,12 +16,13 @@ from gem_ma.scenarios.service_desk.reading.values import tells
 from gem_ma.scenarios.service_desk.retail import Retail, Task
 from gem_ma.scenarios.service_desk.retail.domain.language import RETAIL
 
-from gem_ma import Action, Asked, Game, Message, Plan, ToolCall, play
+from gem_ma import Asked, Game, Message, Plan, ToolCall, play
 from gem_ma.driver.behaviour import is_privileged
 from gem_ma.kernel.episode import End, Episode, Seat
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.registry import load
 from gem_ma.wrappers.hide_names import HideNames
+from tests.heard import Heard, ended
 from tests.retail_data import TAU, needs_tau
 
 SHOP = Retail(data="own")
@@ -41,23 +42,6 @@ def first_with(kind: str) -> Task:
     return next(task for task in TESTS if [wish.kind for wish in task.wishes] == [kind])
 
 
-class Customer:
-    """A scripted user, spoken to directly."""
-
-    def __init__(self, task: Task, seed: int = 0) -> None:
-        self.user = RetailUser("user", None, random.Random(seed), task)
-        self.opening = self.hear("Hi! How can I help you today?").text
-
-    def hear(self, text: str) -> Action:
-        new = (Message(text, "assistant"),)
-        return asyncio.run(self.user.act(Asked(new, new, None, (), 0)))
-
-
-def ended(action: Action) -> str:
-    call = action.tool_calls[0] if action.tool_calls else None
-    return call.arguments["reason"] if isinstance(call, ToolCall) else ""
-
-
 # -- the user ------------------------------------------------------------------------------------
 
 
@@ -67,7 +51,7 @@ def slots(task: Any) -> SimpleNamespace:
 
 def test_the_user_gives_its_identity_as_its_instruction_has_it() -> None:
     for task in TESTS[:20]:
-        customer = Customer(task)
+        customer = Heard(task)
         again = customer.hear(
             "Could you tell me your e-mail address or your name and zip code?"
         ).text
@@ -100,7 +84,7 @@ def test_the_user_says_no_hidden_id() -> None:
 
 @pytest.mark.long
 def test_the_user_asks_why_before_it_accepts_a_refusal_without_the_reason() -> None:
-    customer = Customer(
+    customer = Heard(
         next(
             task
             for task in TESTS
@@ -118,7 +102,7 @@ def test_the_user_wants_the_right_answer_before_it_leaves() -> None:
         for task in TESTS
         if [wish.kind for wish in task.wishes] == ["question"] and "." in task.outputs[0]
     )
-    customer = Customer(task)
+    customer = Heard(task)
     assert ended(customer.hear("It is 1.23. Anything else?")) == ""
     assert ended(customer.hear(f"It is ${task.outputs[0]}. Anything else?")) == "settled"
 
@@ -175,7 +159,7 @@ def test_the_user_and_the_grader_agree_on_what_was_told(output: str, said: str) 
     question = next(task for task in TESTS if [wish.kind for wish in task.wishes] == ["question"])
     text = f"As far as I see: {said}, that is all."
     wish = replace(question.wishes[0], outputs=(output,))
-    heard = ended(Customer(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
+    heard = ended(Heard(replace(question, outputs=(output,), wishes=(wish,))).hear(text))
     # how large a thing is answers no count, although the number is told
     measure = (output, said) == ("20", "20 hours")
     assert tells(output, [text]) if measure else True

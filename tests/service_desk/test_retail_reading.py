@@ -11,6 +11,8 @@ from gem_ma.scenarios.service_desk.agents import retail_items as items
 from gem_ma.scenarios.service_desk.agents import retail_reading as reading
 from gem_ma.scenarios.service_desk.agents.retail_choice import choose
 
+from tests.retail_data import ADDRESS
+
 
 @pytest.mark.parametrize(
     ("text", "found"),
@@ -105,42 +107,21 @@ def test_payment_method(text: str, meant: str | None) -> None:
     [
         (
             "to 12 Mill Bank, Flat 7, Copper Bend, MT 59601, USA.",
-            {
-                "address1": "12 Mill Bank",
-                "address2": "Flat 7",
-                "city": "Copper Bend",
-                "state": "MT",
-                "country": "USA",
-                "zip": "59601",
-            },
+            ("12 Mill Bank", "Flat 7", "Copper Bend", "MT", "USA", "59601"),
         ),
         (
             "to 12 Mill Bank, Copper Bend, MT 59601",
-            {
-                "address1": "12 Mill Bank",
-                "address2": "",
-                "city": "Copper Bend",
-                "state": "MT",
-                "country": "USA",
-                "zip": "59601",
-            },
+            ("12 Mill Bank", "", "Copper Bend", "MT", "USA", "59601"),
         ),
         (
             "address1: 1 A; address2: ; city: B; state: C; country: D; zip: 1.",
-            {
-                "address1": "1 A",
-                "address2": "",
-                "city": "B",
-                "state": "C",
-                "country": "D",
-                "zip": "1",
-            },
+            ("1 A", "", "B", "C", "D", "1"),
         ),
-        ("my new flat", {}),
+        ("my new flat", ()),
     ],
 )
-def test_address(text: str, parts: dict[str, str]) -> None:
-    assert details.address(text) == parts
+def test_address(text: str, parts: tuple[str, ...]) -> None:
+    assert details.address(text) == dict(zip(ADDRESS, parts, strict=False))
 
 
 def _variant(number: int, price: float, available: bool = True, **options: str) -> dict[str, Any]:
