@@ -12,9 +12,11 @@ from gem_ma import (
     Action,
     Ask,
     Episode,
+    Limits,
     Malformed,
     Message,
     Plan,
+    Reply,
     Request,
     Reward,
     Scenario,
@@ -128,16 +130,18 @@ def bye(why: str = "settled", before: str = "") -> str:
 
 def talk(
     seats: Mapping[str, Seat],
-    models: Mapping[str, Callable[[Request], str]],
+    models: Mapping[str, Callable[[Request], str | Reply]],
     scenario: Scenario | None = None,
     seed: int = 0,
     task: str = "train/0",
+    limits: Limits = Limits(),  # noqa: B008  (frozen)
 ) -> Episode:
     """One play; each model is a policy of its name."""
     policies = {
         name: Policy(name, Scripted.of(model, policy=name)) for name, model in models.items()
     }
-    return asyncio.run(play(Plan(scenario or SmallTalk(), dict(seats), task, seed), policies))
+    plan = Plan(scenario or SmallTalk(), dict(seats), task, seed, limits=limits)
+    return asyncio.run(play(plan, policies))
 
 
 def guest(

@@ -201,9 +201,7 @@ def test_a_mark_of_the_benchmarks_is_the_typed_end_and_costs_one_request(
     for marks, line in (("alone", mark), ("anywhere", mark), ("anywhere", f"Thank you. {mark}")):
         model = Model("Hello.", line)
         seat = {**seats, "user": Seat("user_llm", "m", {"marks": marks})}
-        episode = asyncio.run(
-            play(Plan(SHOP, seat, "test/0", 3), {"m": Policy("m", Scripted.of(model))})
-        )
+        episode = talk(seat, {"m": model}, SHOP, 3, "test/0")
         assert (
             calls(episode, "user") == [("end_conversation", {"reason": way})]
             and len(model.requests) == 2
@@ -767,7 +765,7 @@ def test_the_shipped_config_plays_a_customer_behind_an_endpoint(tmp_path: Path) 
 def retold(index: int, behaviour: str) -> tuple[Episode, Episode]:
     """A talk of the scripted customer, and one in which a model says the same in that seat."""
     cast = {"assistant": Seat("retail_scripted"), "user": Seat("retail_user")}
-    before = asyncio.run(play(Plan(SHOP, cast, f"test/{index}", 3)))
+    before = talk(cast, {}, SHOP, 3, f"test/{index}")
     said = [turn.action for turn in before.turns if turn.agent == "user"]
 
     def faithful(request: Request) -> Reply:
@@ -779,8 +777,7 @@ def retold(index: int, behaviour: str) -> tuple[Episode, Episode]:
         return Reply(text, act.tool_calls, policy=request.policy)
 
     seats = {**cast, "user": Seat(behaviour, "m")}
-    policies = {"m": Policy("m", Scripted.of(faithful))}
-    return before, asyncio.run(play(Plan(SHOP, seats, f"test/{index}", 3), policies))
+    return before, talk(seats, {"m": faithful}, SHOP, 3, f"test/{index}")
 
 
 @pytest.mark.parametrize("behaviour", USERS)
@@ -806,13 +803,8 @@ def customer(
         "assistant": Seat(assistant, None, {"text": text} if text else {}),
         "user": Seat(behaviour, "m"),
     }
-    policies = {"m": Policy("m", Scripted.of(model))}
-    return (
-        asyncio.run(
-            play(Plan(SHOP, seats, f"test/{index}", 3, limits=Limits(max_steps=6)), policies)
-        ),
-        model,
-    )
+    limits = Limits(max_steps=6)
+    return talk(seats, {"m": model}, SHOP, 3, f"test/{index}", limits), model
 
 
 END = '{"name": "end_conversation", "arguments": {"reason": "settled"}}'
@@ -870,9 +862,7 @@ def test_the_judge_of_a_checked_customer_is_told_what_the_ledger_found() -> None
         "assistant": Seat("tests.service_desk.test_user_llm:Says", None, {"text": "One moment."}),
         "user": Seat("retail_user_verify", "m"),
     }
-    episode = asyncio.run(
-        play(Plan(SHOP, seats, "test/0", 3), {"m": Policy("m", Scripted.of(model))})
-    )
+    episode = talk(seats, {"m": model}, SHOP, 3, "test/0")
     assert (
         calls(episode, "user") == [("end_conversation", {"reason": "settled"})]
         and episode.cast["user"].privileged
