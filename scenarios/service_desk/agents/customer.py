@@ -37,7 +37,7 @@ from gem_ma.scenarios.service_desk.watching.agenda import (
     Heard,
     Proposal,
 )
-from gem_ma.scenarios.service_desk.watching.wishes import chain
+from gem_ma.scenarios.service_desk.watching.wishes import spoken_of
 
 from gem_ma import Action, Asked, Malformed, ToolCall, Turn
 from gem_ma.kernel.errors import ConfigError
@@ -112,12 +112,8 @@ class Customer:
 
     def _opening(self) -> list[str]:
         parts = [self.voice.bank("greet")] if self.traits.verbosity else []
-        every = (
-            each
-            for wish in self.task.wishes
-            for each in (*chain(wish), wish.before_change)
-            if each is not None
-        )
+        wishes = self.task.wishes
+        every = (each for wish in wishes for each in spoken_of(wish))
         # A value of a wish is told with that wish.
         later = {str(value) for each in every for value in each.arguments.values()}
         free = [

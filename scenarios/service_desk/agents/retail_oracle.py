@@ -116,7 +116,7 @@ class RetailOracle(Scripted):
             elif asked.outputs and not asked.writes:
                 yield from self._tell(f"What you asked for: {'; '.join(asked.outputs)}. {MORE}")
             for call in left:
-                if call.name == asked.kind and dict(call.arguments) == dict(asked.arguments):
+                if call.serves(asked):
                     left.remove(call)
                     # what was asked for first is proposed first, and taken back
                     if asked.before_change is not None:

@@ -21,6 +21,10 @@ class GoldCall:
     arguments: Mapping[str, Any]
     agent: str = "assistant"
 
+    def serves(self, wish: Wish) -> bool:
+        """Whether this is the write that a wish asks for."""
+        return wish.kind == self.name and dict(wish.arguments) == dict(self.arguments)
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:

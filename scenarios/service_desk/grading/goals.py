@@ -54,14 +54,7 @@ def _chosen(task: Task) -> Iterator[list[GoldCall]]:
     """The solution's calls, then the same with every combination of choices."""
     ways: list[list[GoldCall]] = []
     for call in task.actions:
-        wish = next(
-            (
-                wish
-                for wish in wishes_in(task)
-                if wish.kind == call.name and dict(wish.arguments) == dict(call.arguments)
-            ),
-            None,
-        )
+        wish = next(filter(call.serves, wishes_in(task)), None)
         choices: Sequence[Mapping[str, Any]] = wish.choices if wish is not None else ()
         ways.append(
             [

@@ -214,20 +214,9 @@ def stable(trial: Trial) -> Iterator[str]:
 
 
 def sharp(trial: Trial) -> Iterator[str]:
-    # A miss may hit what another wish of the kind accepts, so each is held against its own wish.
-    writing = {
-        wish.kind: [other for other in served(trial.task) if other.kind == wish.kind]
-        for wish in served(trial.task)
-    }
     for place, call in enumerate(trial.writes):
-        wish = next(
-            (
-                wish
-                for wish in writing.get(call.name, ())
-                if dict(wish.arguments) == dict(call.arguments)
-            ),
-            None,
-        )
+        # A miss may hit what another wish of the kind accepts, so each is held against its own.
+        wish = next(filter(call.serves, served(trial.task)), None)
         accepted = [{**call.arguments, **choice} for choice in (wish.choices if wish else ())]
         for miss in trial.misses(call):
             # A miss that is a right answer is none.

@@ -10,7 +10,7 @@ from typing import Any
 
 from gem_ma.scenarios.service_desk.desk.task import Task
 from gem_ma.scenarios.service_desk.reading.phrases import Phrasebook, fold, plain
-from gem_ma.scenarios.service_desk.watching.wishes import chain, lines_of
+from gem_ma.scenarios.service_desk.watching.wishes import lines_of, spoken_of
 
 TOKEN = re.compile(
     # Possessive marks and bounded gaps: a row of `#` is walked once.
@@ -30,7 +30,7 @@ def corpus(task: Task, book: Phrasebook) -> tuple[str, frozenset[tuple[str, str]
         (slot.name, fold(slot.value)) for slot in task.knowledge if slot.known
     }
     for wish in task.wishes:
-        for each in (*chain(wish), *([wish.before_change] if wish.before_change else [])):
+        for each in spoken_of(wish):
             details = [
                 name
                 for name in book.details(each)
@@ -53,12 +53,7 @@ def corpus(task: Task, book: Phrasebook) -> tuple[str, frozenset[tuple[str, str]
 
 def wanted_by(task: Task, book: Phrasebook) -> tuple[frozenset[str], frozenset[str]]:
     """The records that the wishes of a task name, and the kinds of changes that it speaks of."""
-    wishes = [
-        each
-        for wish in task.wishes
-        for each in (*chain(wish), wish.before_change)
-        if each is not None
-    ]
+    wishes = [each for wish in task.wishes for each in spoken_of(wish)]
     records = {
         str(arguments[slot])
         for wish in wishes
@@ -95,12 +90,7 @@ def grams(words: list[str]) -> list[tuple[str, ...]]:
 def instruction_grams(task: Task) -> frozenset[tuple[str, ...]]:
     """Runs of words of the instruction, apart from those that mostly list values or stand in a
     wish's own words: these may be said as they are."""
-    wishes = [
-        each
-        for wish in task.wishes
-        for each in (*chain(wish), wish.before_change)
-        if each is not None
-    ]
+    wishes = [each for wish in task.wishes for each in spoken_of(wish)]
     requests = {gram for wish in wishes for gram in grams(words(wish.text))}
     held = [slot.value for slot in task.knowledge] + [
         f"{_flat(wish.words)} {_flat(dict(wish.arguments))}" for wish in wishes

@@ -19,6 +19,11 @@ def chain(wish: Wish) -> Iterable[Wish]:
         each = each.instead
 
 
+def spoken_of(wish: Wish) -> list[Wish]:
+    """A wish, what is wanted in its place, and what the customer wants first."""
+    return [*chain(wish), *([wish.before_change] if wish.before_change else [])]
+
+
 def keys_of(wish: Wish) -> list[str]:
     """The writes that serve a wish, as keys."""
     return [call_key(wish.kind, {**wish.arguments, **choice}) for choice in ({}, *wish.choices)]
