@@ -95,6 +95,8 @@ def _explain(
             else []
         )
         hint = nearest(value, choices, listed=False) if isinstance(value, str) else ""
+        if isinstance(value, list) and f"{path[-1]}s" in root.model_fields:
+            hint = f"; several stand below `{path[-1]}s:`"
         return f"wants {_describe(wanted)}; got {_short(value)}{hint}"
     # what our own validators raise stands behind this prefix
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")

@@ -214,6 +214,11 @@ trian: {}
             "run.yaml:7: policies.main.temprature: unknown key (did you mean 'temperature'?)",
         ),
         (("{seed: 7, max_failed: 2%}", "7"), "run.yaml:8: run: wants keys with values; got 7"),
+        (
+            ("{id: dilemma, rounds: 3, tasks: 4}", "[dilemma]"),
+            "run.yaml:2: scenario: wants keys with values or null; got ['dilemma']; several stand"
+            " below `scenarios:`",
+        ),
         (("seed: 7", "seed: true"), "run.yaml:8: run.seed: wants an integer; got True"),
         (("seed: 7", "seed: '7'"), "run.yaml:8: run.seed: wants an integer; got '7'"),
         (
