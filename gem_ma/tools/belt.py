@@ -194,7 +194,7 @@ def _asked(ask: Ask, hands: Mapping[str, Hand]) -> Generator[Any, Any, Any]:
         for agent, action in actions.items():
             theirs = {tool.name for tool in tools.get(agent) or ()}
             if agent in hands and _is_call(action, hands[agent].offered(), theirs):
-                again[agent] = yield from _called(agent, action, hands[agent])
+                again[agent] = yield from _called(agent, action, hands[agent], theirs)
             else:
                 words[agent] = action
         waiting = again
@@ -208,9 +208,11 @@ def _is_call(action: Action, offered: Mapping[str, int], theirs: set[str]) -> bo
     return bool(offered) and bool(names & offered.keys() or (action.tool_calls and not theirs))
 
 
-def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
+def _called(agent: str, action: Action, hand: Hand, theirs: set[str]) -> Generator[Any, Any, Any]:
     """Runs the calls of an action, one after another; gives what the agent is shown of them."""
     results: list[Message] = []
+    names = {call.name for call in action.tool_calls if isinstance(call, ToolCall)}
+    is_idle = names.isdisjoint(hand.offered())
     for call in action.tool_calls:
         offered = hand.offered()
         if isinstance(call, Malformed):
@@ -220,8 +222,10 @@ def _called(agent: str, action: Action, hand: Hand) -> Generator[Any, Any, Any]:
             continue
         if call.name not in offered:
             known = {tool.name for equipment in hand.equipment for tool in equipment.tools}
-            why = "no use of it is left" if call.name in known else "call it alone"
-            if call.name not in known and offered:
+            why = "call it alone" if call.name in theirs else "no tool is called so"
+            why = "no use of it is left" if call.name in known else why
+            # an action that calls nothing costs a use, or it would be repeated for ever
+            if offered and (is_idle or call.name not in known):
                 hand.take(next(iter(offered.values())))
             results.append(Message.tool(call.id, f"Error: {call.name} was not called: {why}"))
             continue
