@@ -118,6 +118,12 @@ def summarist(settings: Mapping[str, Any]) -> str | None:
     return None if not isinstance(summary, str) or names_code(summary) else summary
 
 
+def policies_of(seat: Seat) -> set[str]:
+    """The policies that a seat samples from, that of its memory included."""
+    names = (seat.policy, summarist(seat.memory), *seat.policies.values())
+    return {name for name in names if name is not None}
+
+
 def remembered(seat: Seat, agent: str, messages: Sequence[Message]) -> Sequence[Message]:
     """What the model in this seat is shown of a recorded view, less any summary."""
     if not seat.memory:
@@ -329,8 +335,8 @@ class Seats:
         """The `sample` of a seat. Raises ConfigError for a policy that is not there."""
         memory = Memory.of(agent, taken.memory) if taken.memory else None
         writer = memory.policy if memory is not None else None
-        for name in (taken.policy, writer, *taken.policies.values()):
-            if name is not None and name not in policies:
+        for name in sorted(policies_of(taken)):
+            if name not in policies:
                 raise ConfigError(
                     f"agent {agent!r}: no policy is called {name!r}; policies are"
                     f" {', '.join(policies) or 'none'}"

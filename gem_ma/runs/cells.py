@@ -12,6 +12,7 @@ from typing import Any
 
 from gem_ma.config.loading import Loaded, LoadedStudy
 from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.seats import policies_of
 from gem_ma.engines.base import Policy
 from gem_ma.kernel.episode import Episode, Limits, Seat
 from gem_ma.kernel.errors import ConfigError
@@ -172,7 +173,7 @@ class Policies:
         """Policy -> everything that decides how it samples."""
         config = loaded.config
         # a policy that no seat of the cell uses costs no memory
-        wanted = {name for seat in config.seats for name in (seat.policy, *seat.policies.values())}
+        wanted = set().union(*(policies_of(settings.seat) for settings in config.seats))
         # how patient a request is belongs to the engine, so that it decides whether one is shared
         retry = config.retry.model_dump_json()
         return {

@@ -25,7 +25,7 @@ from gem_ma.config.settings import Config
 from gem_ma.config.sources import located
 from gem_ma.driver.behaviour import as_factory, needs_policy, no_policy, seat
 from gem_ma.driver.rollout import Plan
-from gem_ma.driver.seats import summarist
+from gem_ma.driver.seats import policies_of
 from gem_ma.engines.base import Engine, Policy, open_engine, stable_seed, text_seed
 from gem_ma.engines.endpoint.endpoint import Budget
 from gem_ma.kernel.episode import Seat, placed
@@ -108,7 +108,7 @@ def open_policies(
     model that cannot be opened.
     """
     seats = config.seats
-    wanted: set[str | None] = set(names or ())
+    wanted = set(names or ())
     learned = set() if config.train is None else {*config.train.policies, *config.train.warm_start}
     wanted |= learned
     if config.train is not None:
@@ -117,9 +117,8 @@ def open_policies(
             wanted |= {name for name in config.train.opponents.anchors if name in config.policies}
         # those who play demonstrations may sample from policies that play nothing else
         seats += [seat for warm in config.train.warm_start.values() for seat in warm.cast.values()]
-    wanted |= {name for seat in seats for name in (seat.policy, *seat.policies.values())}
-    wanted |= {summarist(seat.seat.memory) for seat in seats}
-    unknown = sorted(name for name in wanted if name is not None and name not in config.policies)
+    wanted = wanted.union(*(policies_of(settings.seat) for settings in seats))
+    unknown = sorted(wanted - config.policies.keys())
     if unknown:
         raise ConfigError(
             f"no policy is called {unknown[0]!r}; policies are"

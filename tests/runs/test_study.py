@@ -956,6 +956,18 @@ grid:
     assert seen[0]["a"] is not seen[2]["a"] and len(policies.open) == 2
 
 
+def test_a_policy_that_writes_summaries_alone_is_open_in_a_cell(tmp_path: Path) -> None:
+    text = """\
+scenario: {id: guess_number, tasks: 1}
+agents: {player: {policy: main, memory: {window: 1, summary: writer}}}
+policies: {main: {model: scripted/random_legal}, writer: {model: scripted/echo}}
+grid: {agents.player.memory.window: [1, 2]}
+"""
+    study = load_study(written(tmp_path, text))
+    policies = Policies(list(study.cells.values()))
+    assert [[*policies.of(cell)] for cell in open_cells(study).values()] == [["main", "writer"]] * 2
+
+
 @pytest.mark.long
 def test_check_looks_at_every_cell_and_plays_none(folder: Path) -> None:
     done = gem_ma("check", "who.yaml", cwd=folder)

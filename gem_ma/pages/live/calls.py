@@ -22,7 +22,7 @@ from gem_ma import registry
 from gem_ma.config.settings import Config
 from gem_ma.driver.behaviour import as_factory, is_privileged
 from gem_ma.driver.forks import Branch, take_over
-from gem_ma.driver.seats import Memory, Seats
+from gem_ma.driver.seats import Seats, policies_of
 from gem_ma.engines.base import Policy, open_engine
 from gem_ma.kernel.episode import Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, ReplayError, StoreError
@@ -133,13 +133,10 @@ async def _act_again(
     """Lets the agent of a turn act on recorded replies up to that turn. Raises ReplayError where it
     does not do again what it did."""
     taken = episode.cast[turn.agent]
-    memory = Memory.of(turn.agent, taken.memory) if taken.memory else None
-    names = (taken.policy, *taken.policies.values(), memory.policy if memory else None)
     known = {} if config is None else config.policies
     policies = {
         name: Policy(name, noted, known[name].sampling if name in known else Sampling())
-        for name in names
-        if name is not None
+        for name in policies_of(taken)
     }
     # where the rules may not be asked, their agents suffice
     scenario: Any = SimpleNamespace(id=episode.scenario, agents=tuple(episode.cast))

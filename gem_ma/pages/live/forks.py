@@ -18,6 +18,7 @@ from gem_ma.config.settings import Config
 from gem_ma.driver.behaviour import as_factory, needs_policy
 from gem_ma.driver.forks import Branch, scripted
 from gem_ma.driver.rollout import Plan, play
+from gem_ma.driver.seats import policies_of
 from gem_ma.engines.base import stable_seed
 from gem_ma.engines.small.human import typed_call
 from gem_ma.kernel.episode import Episode, Seat
@@ -83,9 +84,7 @@ def forked(base: Fork, worlds: Worlds, number: int, wish: Mapping[str, Any], tru
         branch=Branch(of, step, seed, base.first),
         world=of.world,
     )
-    names = {
-        name for taken in cast.values() for name in (taken.policy, *taken.policies.values()) if name
-    }
+    names = set().union(*map(policies_of, cast.values()))
     alone = _only(world.config, cast)
     policies = Opened.of(alone).of_policies(alone, tuple(names)) if names else {}
     behaviours = {name: scripted(taken.behaviour, script[name]) for name, taken in cast.items()}
