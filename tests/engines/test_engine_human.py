@@ -229,12 +229,14 @@ def test_it_refuses_to_ask_where_nobody_sits(monkeypatch: pytest.MonkeyPatch) ->
 def test_questions_do_not_interleave_and_the_loop_goes_on_meanwhile() -> None:
     reader, writer = os.pipe()
     output = io.StringIO()
-    engine = Human("me", force=True, input=os.fdopen(reader, "r", encoding="utf-8"), output=output)
+    terminal = os.fdopen(reader, "r", encoding="utf-8")
+    # of two seats
+    engines = [Human("me", force=True, input=terminal, output=output) for _ in range(2)]
 
     async def main() -> list[str]:
         asks = [
             asyncio.ensure_future(engine.sample(Request(name, (Message("?"),))))
-            for name in ("a", "b")
+            for name, engine in zip(("a", "b"), engines, strict=True)
         ]
         await asyncio.sleep(0.05)
         assert "a> " in output.getvalue() and "b> " not in output.getvalue()

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TextIO
+from weakref import WeakKeyDictionary
 
 from gem_ma.kernel.episode import Episode
 from gem_ma.kernel.errors import ConfigError, EngineError
@@ -32,6 +33,11 @@ from gem_ma.kernel.types import Message, Reply, Request, Tool, ToolCall
 _BIDIRECTIONAL = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
+
+# One person, one question, in whichever of several seats: each has an engine of its own. By event
+# loop, and by input.
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_READING: dict[TextIO, Future[str]] = {}
 
 
 class Human:
@@ -60,15 +66,13 @@ class Human:
                 f" come from a file or a pipe, take gem-ma run with"
                 f" policies.{in_quotes(policy)}.force=true"
             )
-        self._turn = asyncio.Lock()  # one person, one question
         self._printed: dict[str, tuple[int, int]] = {}  # conversation -> turn, messages in it
         self._tools: dict[str, tuple[Tool, ...]] = {}  # conversation -> tools that were shown last
-        self._reading: Future[str] | None = None
 
     async def sample(self, request: Request) -> Reply:
         """One typed line. Raises EngineError at the end of the input."""
         policy = request.policy or self.policy
-        async with self._turn:
+        async with _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             self._show(request)
             while True:
                 line = await self._line()
@@ -137,16 +141,16 @@ class Human:
     async def _line(self) -> str:
         # A read cannot be taken back: if its asker was cancelled, the next one gets the line that
         # is still being typed.
-        if self._reading is None:
+        if self._input not in _READING:
             # a thread and a future of our own: a daemon, so that a read that nobody ends does not
             # keep the process alive, as a thread of the loop's pool would
-            self._reading = Future()
-            self._reading.set_running_or_notify_cancel()
+            reading = _READING[self._input] = Future()
+            reading.set_running_or_notify_cancel()
             threading.Thread(
-                target=_read, args=(self._input, self._reading), name="gem_ma human", daemon=True
+                target=_read, args=(self._input, reading), name="gem_ma human", daemon=True
             ).start()
-        line = await asyncio.wrap_future(self._reading)
-        self._reading = None
+        line = await asyncio.wrap_future(_READING[self._input])
+        del _READING[self._input]
         return line
 
 
