@@ -8,7 +8,6 @@ know it as any other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from gem_ma.config.settings import Config
 from gem_ma.engines.capabilities import Findable, declares
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import in_quotes, near
+from gem_ma.runs.playing import seated_as
 from gem_ma.runs.worlds import seats_by_name
 from gem_ma.system.options import signature
 
@@ -142,12 +142,12 @@ def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: st
     engine, slash, _ = who.partition("/")
     is_model = engine in registry.catalog("engines") and (slash or who == "human")
     if not is_model:
-        return f"{key}={who}"
+        return seated_as(key, seats[agent], behaviour=who)
     model = who if slash else f"{who}/me"
     # a seat that a model has already keeps how it asks that model
     if seats[agent].policy is not None:
         return f"{key}.model={model}"
-    return f"{key}={json.dumps({'model': model, **_behaviour(config, agent, model)})}"
+    return seated_as(key, seats[agent], model=model, **_behaviour(config, agent, model))
 
 
 def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:

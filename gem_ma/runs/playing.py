@@ -6,6 +6,7 @@ Knows no command line and prints no score.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import (
     AsyncIterator,
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_ma.config.check import single
 from gem_ma.config.loading import Loaded, load
-from gem_ma.config.settings import Config
+from gem_ma.config.playing import AgentSettings
 from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, asks_person
 from gem_ma.engines.capabilities import Priced
@@ -40,9 +41,8 @@ from gem_ma.kernel.types import Reply, Request
 from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
-from gem_ma.runs.plans import scenario_of
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.worlds import Worlds
+from gem_ma.runs.worlds import World, Worlds, worlds_of
 from gem_ma.scores.groups import Id
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
@@ -65,22 +65,36 @@ def with_person(
 ) -> Loaded:
     """The config of some plays with a person as `agent`; `words` are overrides. Raises ConfigError
     and DataError as `load` does."""
-    config = load(source, words).without_training().config
+    loaded = load(source, words).without_training()
     # baselines are for scores, and nobody waits for them after a game
-    chosen = ["run.baselines=false", f"run.seed={seed}", *_tasks(config, words, plays, seed)]
-    return load(source, (*words, *chosen, f"agents.{in_quotes(agent)}=human")).without_training()
+    chosen = ["run.baselines=false", f"run.seed={seed}"]
+    for world in worlds_of(loaded.config, base=loaded.base).played:
+        section = f"scenarios.{world.name}." if world.name else ""
+        chosen += _tasks(world, section or "scenario.", words, plays, seed)
+        if agent in world.config.agents:
+            # a seat of the world itself goes before that of all
+            seat = f"{section}agents.{in_quotes(agent)}"
+            chosen.append(seated_as(seat, world.config.agents[agent], model="human/me"))
+    return load(source, (*words, *chosen)).without_training()
 
 
-def _tasks(config: Config, words: Sequence[str], plays: int, seed: int) -> list[str]:
+def seated_as(key: str, before: AgentSettings, **who: str) -> str:
+    """The override that seats somebody at a key, with the tools of who sat there before."""
+    tools = [tool.model_dump() for tool in before.tools]
+    return f"{key}={json.dumps({**who, 'tools': tools} if tools else who)}"
+
+
+def _tasks(world: World, section: str, words: Sequence[str], plays: int, seed: int) -> list[str]:
     """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
     of one task the seed alone makes the difference."""
-    if config.scenario is None or any(word.startswith("scenario.tasks=") for word in words):
+    key = f"{section}tasks="
+    if any(word.startswith((key, "scenario.tasks=")) for word in words):
         return []
-    tasks = scenario_of(config).tasks(config.scenario.split)
+    tasks = world.scenario.tasks(world.config.only.split)
     if single(tasks):
-        return [f"scenario.tasks={plays}"]
+        return [f"{key}{plays}"]
     drawn = random.Random(seed).sample(range(len(tasks)), min(plays, len(tasks)))
-    return [f"scenario.tasks={drawn}"]
+    return [f"{key}{drawn}"]
 
 
 # The score of a run folder: what all of its episodes come to, with what they cost.

@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from gem_ma.cli.seats import seated
+from gem_ma.config.loading import load
+from gem_ma.runs.playing import with_person
 from gem_ma.runs.store import list_runs
+from gem_ma.runs.worlds import worlds_of
 from tests.command_line import SLOWLY, environment, gem_ma, signalled
 
 CONFIG = (
@@ -346,3 +350,21 @@ def test_names_with_dots_and_equals_signs_are_seated_wherever_an_agent_is_named(
     for name in ("Ann B.", "b=c"):
         played = gem_ma("play", "dotted.py", "--as", name, cwd=tmp_path)
         assert played.returncode == 2 and "needs a terminal" in played.stderr, played.stderr
+
+
+def test_who_is_seated_has_the_tools_of_the_seat_and_a_person_sits_in_every_world(
+    tmp_path: Path,
+) -> None:
+    seats = "agents: {player: {behaviour: random_legal, tools: [{python: {uses: 2}}]}}\n"
+    source = tmp_path / "tools.yaml"
+    source.write_text(f"scenario: {{id: guess_number}}\n{seats}")
+    for who, policy in (("first_legal", None), ("scripted/echo", "player"), ("human", "player")):
+        config = load(*seated(str(source), ("--player", who))).config
+        assert config.agents["player"].policy == policy and config.agents["player"].tools
+    assert with_person(str(source), (), "player", seed=1).config.agents["player"].tools
+    worlds = "a: {id: dilemma, agents: {player_0: silent}}, b: {id: dilemma, tasks: 9}"
+    source.write_text(f"scenarios: {{{worlds}}}\nagents: {{'*': first_legal}}\n")
+    played = worlds_of(with_person(str(source), (), "player_0", plays=2, seed=1).config)
+    for world in played.played:
+        assert world.config.agents["player_0"].policy and world.config.only.tasks == 2
+        assert world.config.agents["player_1"].behaviour == "first_legal"
