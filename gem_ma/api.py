@@ -166,14 +166,15 @@ def study(
         check_imported(cell.resolved())
     compared = list(dict.fromkeys([*(loaded.sections.report.measures or ()), *_texts(measures)]))
     cells.check_measures(compared, opened, cells.returns_of_sides(loaded))
-    planned = sum(cell.worlds.count() for cell in opened.values())
     # held: a second study in the same folder would play the same cells
     with hold_folder(path):
         cells.keep_config(loaded, path)
         playing = cells.Playing(Silent(), Silent(), compared, fresh)
         wait(playing.all(opened, path, loaded))
-        about = {"command": f"gem_ma.study({str(source)!r})", "planned": planned}
-        summary = cells.keep_comparison(loaded, playing.made, compared, path, about)
+        typed = {"overrides": overrides, "n": n, "measures": measures}
+        words = "".join(f", {key}={value!r}" for key, value in typed.items() if value)
+        command = f"gem_ma.study({str(source)!r}{words})"
+        summary = cells.keep_comparison(loaded, playing.made, compared, path, command)
     heads = {f"cell {' x '.join(at)}: ": cell.summary for at, cell in playing.made.items()}
     _check_heard(path, heads)
     return Study({"study": str(path), **summary})

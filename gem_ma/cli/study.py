@@ -38,7 +38,7 @@ from gem_ma.runs.cells import (
     study_path,
 )
 from gem_ma.runs.open import Opened
-from gem_ma.runs.store import hold_folder
+from gem_ma.runs.store import hold_folder, list_runs
 from gem_ma.scores.studies import Cell
 from gem_ma.scores.unheard import lines_of
 
@@ -92,6 +92,7 @@ def command(
     # without --fresh, which would put aside what has just been played
     words = ["gem-ma", "study", source, *overrides]
     words += ["-n", str(tasks)] if tasks else []
+    words += [word for name in measures for word in ("--measure", name)]
     words += [word for tag in tags for word in ("--tag", tag)]
     words += ["--out", out] if out else []
     return study(loaded, path, shlex.join(words), measures=measures, **flags)
@@ -110,7 +111,6 @@ def study(
     """Plays what is not done yet, compares all; gives the exit code. Raises Interrupted after a
     signal."""
     opened = open_cells(loaded)
-    planned = {names: cell.worlds.count() for names, cell in opened.items()}
     report = loaded.sections.report
     # a score may stand in the config and be typed too
     compared = list(dict.fromkeys([*(report.measures or ()), *measures]))
@@ -119,19 +119,17 @@ def study(
     with hold_folder(path):
         keep_config(loaded, path)
         stopping = Stopping(again)
-        total = sum(planned.values())
+        total = sum(cell.worlds.count() for cell in opened.values())
         tournament = loaded.sections.tournament
         if tournament is not None and tournament.plays is not None:
             total = min(total, tournament.plays)
         cells = _play(loaded, opened, path, stopping, total, compared, fresh, quiet)
         if stopping.signal:
-            played = sum(cell.summary["episodes"] for cell in cells.values())
+            # of cells that an earlier command has played, too
+            played = sum(run["episodes"] for run in list_runs(path))
             progress_line(f"{played} of {total} episodes have been played")
             raise Interrupted(stopping.code, stopping.resume)
-        # an earlier command may have wanted more
-        most = (max(number, cells[at].summary["episodes"]) for at, number in planned.items())
-        about = {"command": again, "planned": sum(most)}
-        summary = keep_comparison(loaded, cells, compared, path, about)
+        summary = keep_comparison(loaded, cells, compared, path, again)
     show_study(summary, path, as_json, _page(loaded, summary, path), report.tables)
     return _verdict(loaded, cells, summary, path)
 

@@ -77,10 +77,10 @@ def keep_comparison(
     cells: Mapping[Names, Cell],
     measures: Sequence[str],
     path: Path,
-    about: Mapping[str, Any],
+    command: str,
 ) -> dict[str, Any]:
-    """Compares the cells as the sections of the study want them, and writes study.json; `about` are
-    the first keys of what it gives."""
+    """Compares the cells as the sections of the study want them, and writes study.json; `command`
+    is what does it again."""
     tests = loaded.sections.report.tests
     sided = {names: with_sides(cell, loaded.sides.get(names, {})) for names, cell in cells.items()}
     known = {score for cell in sided.values() for score in cell.values}
@@ -110,7 +110,10 @@ def keep_comparison(
         rated = tournament_table(found, copied, gaps)
     # of all commands so far: what is typed later is added
     tags = [tag for cell in cells.values() for tag in read_tags(read_manifest(path / cell.run))]
-    summary = {"schema": 1, "name": loaded.stem, "tags": list(dict.fromkeys(tags)), **about}
+    # all are played; those of an earlier command that wanted more, too
+    planned = sum(cell.summary["episodes"] for cell in cells.values())
+    summary = {"schema": 1, "name": loaded.stem, "tags": list(dict.fromkeys(tags))}
+    summary |= {"command": command, "planned": planned}
     summary |= {**compared, "mix": mixed}
     summary["tournament"] = rated
     # NaN is not JSON, and most readers refuse it

@@ -309,8 +309,9 @@ def test_a_pair_that_has_not_met_leaves_copies_what_they_are(tmp_path: Path) -> 
     written(tmp_path, f"{world}tournament: {{players: {players}, plays: 8, batch: 1}}\n")
     done = gem_ma("study", "who.yaml", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "out" / "study.json").read_text())["tournament"]
-    assert [pair["plays"] for pair in found["pairs"]].count(0) == 2
+    study = json.loads((tmp_path / "out" / "study.json").read_text())
+    found = study["tournament"]
+    assert study["planned"] == 8 and [pair["plays"] for pair in found["pairs"]].count(0) == 2
     assert {one["rating"]["method"] for one in found["players"]} == {"deterministic: 1 play"}
 
 

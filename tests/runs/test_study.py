@@ -19,7 +19,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import gem_ma.cli.study as study_command
 from gem_ma.cli.main import main
+from gem_ma.cli.stopping import Interrupted
 from gem_ma.config.loading import load, load_study
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
@@ -677,6 +679,26 @@ def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
     assert (
         fewer["planned"] == sum(cell["episodes"] for cell in fewer["cells"]) == 12
     )  # what an earlier command played is counted too
+    more = ("study", "who.yaml", "-n", "2", "--measure", "welfare", "--out", "out")
+    assert json.loads(gem_ma(*more, "--json", cwd=tmp_path).stdout)["command"] == " ".join(
+        ("gem-ma", *more)
+    )
+
+
+def test_a_study_that_is_stopped_counts_the_plays_of_all_cells(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    assert gem_ma("study", "who.yaml", "--out", "out", "-n", "1", cwd=folder).returncode == 0
+
+    def stopped(loaded: object, opened: object, path: Path, stopping: Any, *_: Any) -> Any:
+        stopping.signal = signal.SIGINT
+        return {}  # it has come to no cell yet
+
+    monkeypatch.setattr(study_command, "_play", stopped)
+    with pytest.raises(Interrupted):
+        study_command.study(load_study("who.yaml"), Path("out"), "again")
+    assert "8 of 96 episodes have been played" in capsys.readouterr().err
 
 
 def test_a_cell_is_an_ordinary_run_folder(folder: Path) -> None:
