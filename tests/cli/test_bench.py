@@ -79,7 +79,7 @@ def bench(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_random_is_at_chance_and_the_oracle_at_its_reference(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +121,7 @@ def test_rubbish_scores_low_and_failed_plays_are_counted(
     assert rows["ring"]["failed"] == rows["ring"]["tasks"] == 60 and rows["ring"]["mean"] == 0
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_server_that_is_away_is_no_score(
     battery: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +283,7 @@ def test_scorecards_of_one_file_that_changed_meanwhile_are_not_compared(tmp_path
     assert typed("a/random", "a/random")[0] == 0
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_rows_that_were_not_asked_for_stay(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,7 +294,7 @@ def test_rows_that_were_not_asked_for_stay(
     assert "these are scorecards" in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_models_whose_folders_are_called_alike_share_no_scorecard(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,7 +310,7 @@ def test_models_whose_folders_are_called_alike_share_no_scorecard(
     bench(capsys, "scripted/a:b/", *RUBBISH, "--only", "deal")
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_trained_run_is_scored_as_it_ended(
     battery: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,7 +138,7 @@ def test_show_tells_what_a_scenario_declares_and_asks_first(
     assert "zero_sum, chance, ends within 3 decision points" in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_check_takes_a_scenario_or_a_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

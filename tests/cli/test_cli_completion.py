@@ -65,7 +65,7 @@ def lying_around(folder: Path) -> None:
         (folder / name).write_text("")
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize(
     ("words", "wanted", "unwanted"),
     [

@@ -41,7 +41,7 @@ def typed(arguments: list[str], answers: list[str], cwd: Path) -> tuple[int, str
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), seen
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_nothing_erases_what_is_typed_and_the_end_is_shown(tmp_path: Path) -> None:
     command = [
         "run",
@@ -81,7 +81,7 @@ class Alone(Scenario):
 """
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_one_who_plays_alone_reads_the_end_before_the_next_play_and_an_arrow_is_no_word(
     tmp_path: Path,
 ) -> None:

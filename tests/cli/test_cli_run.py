@@ -187,7 +187,7 @@ def test_one_signal_lets_running_episodes_end_and_says_how_to_resume(
     )
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.usefixtures("hangup")
 def test_a_terminal_that_is_closed_is_no_error_of_the_run(folder: Path) -> None:
     """With the bar that is drawn there, which can be drawn no longer."""
@@ -247,7 +247,7 @@ def test_a_second_signal_ends_at_once_even_where_the_loop_is_stuck(
     assert got == 130 and seconds < 3 and err.endswith("resume with: gem-ma resume out\n")
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_closed_pipe_is_silent(folder: Path) -> None:
     command = f"{sys.executable} -m gem_ma run bots.yaml --json --out out | head -c 5"
     done = subprocess.run(

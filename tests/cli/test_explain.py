@@ -38,7 +38,7 @@ def command(
     return run
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_lost_talk_names_the_turn_that_decided_it(command: Command) -> None:
     weak = "agents.assistant.behaviour=retail_transfers_early"
     assert command("run", "retail", weak, "-n", 6, "--out", "out", "--quiet")[0] == 0
@@ -213,7 +213,7 @@ def test_shares_of_a_team_cost_its_own_coalitions(command: Command, tmp_path: Pa
     assert code == 0 and "about 24 model calls" in err and asked == 24, err
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.usefixtures("ctrl_c")
 def test_what_was_bought_before_ctrl_c_is_bought_once(command: Command, tmp_path: Path) -> None:
     pick = random.Random(4)
@@ -417,7 +417,7 @@ def test_a_fork_that_failed_is_counted_once_whoever_felt_it(command: Command) ->
     assert "12 forks failed and are left out; mostly ValueError\n" in out
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_five_talks_cost_what_was_said_and_never_more_than_the_most(
     command: Command, tmp_path: Path
 ) -> None:

@@ -501,7 +501,7 @@ def test_worlds_of_one_two_and_three_agents_change_seats(tmp_path):
                               "train.episodes=36"))["changed"] == ["main"]  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize(
     "typed",
     [

@@ -29,7 +29,7 @@ def found(seeds=SEEDS, **arguments) -> set[int]:
     return {finding.rule for finding in caught.value.findings}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.__name__)
 def test_a_correct_scenario_of_this_shape_passes(shape, monkeypatch):
     skip = () if shape in shapes.WHOLE else ("suites",)
@@ -233,7 +233,7 @@ def test_a_view_that_cannot_be_made_or_lacks_everything_is_found():
     ) >= {5}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_pytest_plugin_adds_one_test_per_scenario(tmp_path):
     command = [
         sys.executable,

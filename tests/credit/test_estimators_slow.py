@@ -452,7 +452,7 @@ FORMS: dict[
 # making a table is most of what an example costs, so each one is for all estimators
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @some
 @given(PLAYS)
 def test_estimators_and_the_forms_that_options_choose_agree_with_their_slow_ones(plays):

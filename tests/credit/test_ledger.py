@@ -204,7 +204,7 @@ def audit(episode: Episode) -> Ledger:
     return ledger
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("assistant", ["retail_oracle", "retail_scripted"])
 def test_no_scripted_customer_has_a_fault(assistant: str) -> None:
     for number, preset in enumerate(PRESETS):

@@ -170,7 +170,7 @@ def test_nothing_that_a_folder_names_is_run_unless_it_is_trusted(runs: Path, sea
     assert b"--trust" in answer.body or b"may not be asked" in answer.body
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_fork_by_keys_in_the_browser(browser: Browser, runs: Path) -> None:
     with served(Site(runs)) as port:
         browser.visit(f"http://127.0.0.1:{port}/run/one")

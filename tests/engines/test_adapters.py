@@ -288,7 +288,7 @@ def test_under_a_gate_policies_on_one_base_are_one_batch(
     assert episodes(three[:2], deterministic=True) == first == episodes(three[:2])
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_free_batches_hold_several_policies_and_answer_each_with_its_own(
     three: list[Transformers],
 ) -> None:

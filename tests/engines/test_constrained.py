@@ -172,7 +172,7 @@ def test_rows_carry_what_each_token_was_chosen_among_and_the_update_agrees(
     assert {row.allowed for row in blind.rows} == {()}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_model_without_a_warm_start_learns_from_the_first_step_and_never_says_anything_illegal(
     thin_model: Path,
 ) -> None:

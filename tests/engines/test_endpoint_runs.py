@@ -622,7 +622,7 @@ def test_a_short_key_is_warned_of_once(
 # -- check ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_check_asks_each_endpoint_once_and_guesses_tokens_and_money(
     tmp_path: Path, command: Command
 ) -> None:

@@ -146,7 +146,7 @@ def test_a_key_that_a_server_repeats_is_in_no_reply_and_no_error(
     assert name not in ANSWERS or HIDDEN in repr(got)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_all_disguises_in_one_run_leave_no_trace_in_files_pages_and_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

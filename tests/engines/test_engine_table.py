@@ -49,7 +49,7 @@ def hands(engine: Table, count: int, first: int = 0):
     return plays.hands(Policy("main", engine), count=count, first=first)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_an_unknown_view_is_uniform():
     reply = asyncio.run(Table(policy="main").sample(ask(3)))
     assert reply.text in LEGAL
@@ -59,7 +59,7 @@ def test_an_unknown_view_is_uniform():
     assert draws(Table(policy="main"), 2000)["bet"] == pytest.approx(1000, abs=120)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_same_seed_draws_the_same_choice_and_frequencies_are_the_probabilities():
     engine = engine_with([0.0, np.log(4.0)])
     assert engine.probabilities(ask()).tolist() == pytest.approx([0.2, 0.8])

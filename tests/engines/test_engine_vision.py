@@ -264,7 +264,7 @@ def test_an_episode_with_images_is_played_and_its_record_is_scored_again(
     )
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_engine_for_text_names_the_one_for_images(seeing_model: Path) -> None:
     with pytest.raises(ConfigError, match="write model: vision/"):
         open_engine("eye", f"transformers/{seeing_model}")

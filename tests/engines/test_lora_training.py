@@ -98,7 +98,7 @@ def _rows(learner: TorchLearner, table: Any) -> Any:
     return rows(table, noise(table), learner.policy).rows
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_is_sampled_in_mixed_batches_is_rescored_within_the_tolerance_and_published_with_parity(
     thin_model: Path,
 ) -> None:

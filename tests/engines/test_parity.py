@@ -200,7 +200,7 @@ SMALL: dict[str, tuple[Callable[[Transformers, pytest.MonkeyPatch], None], bool]
 """How it is planted, and whether in a sampler apart."""
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("fault", SMALL)
 def test_a_fault_far_below_rounding_is_found(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
@@ -272,7 +272,7 @@ def test_a_full_look_comes_at_every_eighth_publish_and_a_glance_costs_a_sixth_of
     assert other.publish() == learner.publish()
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("fault", ["wrong adapter", "stale cache"])
 def test_what_a_step_moved_shows_what_lags_behind_it_where_no_draw_can_be_repeated(
     fault: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch

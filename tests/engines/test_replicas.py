@@ -250,7 +250,7 @@ def test_no_reply_of_a_restarted_server_is_used_before_it_has_the_weights_again(
     assert servers[1].sampled[-1][0] == right
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_single_server_is_looked_after_as_well(servers: list[FakeVllm], model: Path) -> None:
     engine = engine_at(servers[:1], model, base_url=servers[0].url)
     learner = learner_of(engine)
@@ -276,7 +276,7 @@ def test_a_server_that_keeps_its_old_weights_is_set_aside_whichever_it_is(
     assert gap(learner, asked(engine, *map(request, range(12)))) <= 1e-4
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_where_all_keep_their_old_weights_nothing_is_published(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -353,7 +353,7 @@ def test_a_server_that_keeps_a_tied_head_is_found_out_before_anything_is_learned
         assert all(torch.equal(one[name], own[name]) for one in theirs for name in own)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_stands_in_the_way_of_all_weights_is_told_in_one_line(
     servers: list[FakeVllm], model: Path
 ) -> None:
@@ -418,7 +418,7 @@ def test_an_id_that_the_model_has_not_fails_that_request_alone(
 # -- what happens in the midst of it ------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_servers_with_other_weights_are_refused_where_nobody_learns(
     servers: list[FakeVllm], model: Path, tmp_path: Path
 ) -> None:

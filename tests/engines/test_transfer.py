@@ -293,7 +293,7 @@ def test_what_it_needs_is_told_in_one_line(
             learner_of(engine_at(servers, model, device=device))
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_server_that_restarts_behind_a_transfer_costs_no_reply(
     servers: list[FakeVllm], model: Path
 ) -> None:

@@ -98,7 +98,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("options", OPTIONS)
 def test_what_is_sampled_is_scored_alike_learned_and_published(
     eye: Path, options: dict[str, Any]

@@ -277,7 +277,7 @@ def test_a_run_folder_without_permission(played: Path) -> None:
         played.chmod(0o700)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_limit_on_file_size_is_met_as_a_full_disk_is(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -79,7 +79,7 @@ def test_a_working_folder_that_is_gone_costs_only_what_needs_it(tmp_path: Path) 
     assert done.returncode == 1 and "runs" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -107,7 +107,7 @@ def test_a_reader_that_has_gone_is_no_failure(tmp_path: Path, command: str) -> N
     assert done.stderr.strip().splitlines()[-1] == ("2" if command == "new" else "0")
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["list engines", "run dilemma -n 2 --json"])
 def test_a_result_that_cannot_be_printed_is_one_line(tmp_path: Path, command: str) -> None:

@@ -37,7 +37,7 @@ def again(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("fault", [False, True])
 def test_a_test_that_passes_alone_is_told_and_a_fault_is_red(tmp_path: Path, fault: bool) -> None:
     (tmp_path / "test_it.py").write_text(TEST.replace("{always}", str(not fault)))

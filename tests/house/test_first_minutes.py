@@ -146,7 +146,7 @@ def test_a_key_without_its_section_names_the_section(
 # -- play ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_person_plays_a_seat_and_sees_the_end(here: Path) -> None:
     words = ["play", "dilemma", "scenario.rounds=1", "--as", "player_0", "--out", "run"]
     code, seen = typed(words, ["coperate", "1"], here)

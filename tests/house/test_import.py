@@ -96,7 +96,7 @@ def test_a_command_imports_what_all_its_uses_need(command: str, not_needed: set[
     assert not not_needed & set(fresh(f"import gem_ma.cli.{command}")["loaded"])
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_commands_from_python_load_no_library_of_models() -> None:
     loaded = fresh("from gem_ma import load_config, open_policies, run, train")["loaded"]
     assert not set(loaded) & {"torch", "transformers", "pettingzoo", "openai", "vllm", "peft"}

@@ -140,7 +140,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_type(
     assert done.returncode == 2
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("extra", CODE)
 def test_code_that_misses_an_extra_says_what_to_type(extra: str, tmp_path: Path) -> None:
     module, code = CODE[extra]

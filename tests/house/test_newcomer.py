@@ -30,7 +30,7 @@ def here(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_from_the_demo_to_a_compared_run_in_a_browser(here: Path) -> None:
     shown = typed(here, "demo", "--tasks", "4", "--quiet")
     # both lessons of it: who does nothing is paid nothing, and who learns gets better

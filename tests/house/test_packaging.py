@@ -43,7 +43,7 @@ def test_the_wheel_holds_exactly_the_tracked_files(built: Path) -> None:
     assert packed == {name if name.startswith("gem_ma/") else f"gem_ma/{name}" for name in tracked}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_source_archive_builds_the_wheel_and_holds_no_run_folder(built: Path) -> None:
     (archive,) = (built / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as packed:

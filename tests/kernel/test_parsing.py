@@ -321,7 +321,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(st.text(string.printable, max_size=5), JSON, max_size=4),

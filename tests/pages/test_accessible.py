@@ -93,7 +93,7 @@ def faults(browser: Browser) -> list[str]:
     return [*light, *(f"dark: {fault}" for fault in dark)]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_static_pages(browser: Browser, home: Path) -> None:
     wrong: dict[str, Any] = {}
     for name in ("three", "four"):

@@ -331,7 +331,7 @@ def test_a_table_is_sorted_by_a_click_on_its_head_and_back(browser: Browser, los
     assert browser.run(names) == before
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_play_of_many_agents_has_no_lane_of_a_few_letters(
     browser: Browser, tmp_path: Path
 ) -> None:

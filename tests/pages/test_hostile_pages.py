@@ -207,7 +207,7 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, li
         yield f"http://127.0.0.1:{port}", names
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_runs_are_compared_by_keys_alone(browser: Browser, gathered: tuple[str, list[str]]) -> None:
     site, names = gathered
     browser.visit(site)
@@ -363,7 +363,7 @@ STOPPED = ["base-uri", "connect-src", "form-action", "frame-src", "img-src", "ob
 STOPPED += ["script-src-attr", "script-src-elem", "style-src-attr", "style-src-elem"]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_policy_of_a_page_stops_what_a_text_may_not_do(
     browser: Browser, runs: Path, site: str, tmp_path: Path
 ) -> None:

@@ -168,7 +168,7 @@ def test_a_note_is_written_in_the_browser_and_its_tag_is_a_chip(
         assert [one for one in browser.faults() if not one.startswith("http://127")] == []
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_changes_on_the_disk_is_there_when_the_page_is_loaded_again(runs: Path) -> None:
     site, path = Site(runs), runs / "one" / "notes.jsonl"
     assert note(site, text="first") == 200

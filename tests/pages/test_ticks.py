@@ -23,7 +23,7 @@ def test_ticks_are_short_and_tell_each_other_apart(span: tuple[float, float]) ->
     assert len(set(words)) == len(words) and max(map(len, words)) <= 6
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_no_number_of_a_chart_is_cut_on_a_phone(browser: Browser, tmp_path: Path) -> None:
     charts = [
         chart(Curves(str(span), {"line": [list(zip(span, span, strict=True))]})) for span in SPANS

@@ -411,7 +411,7 @@ def test_no_text_of_the_file_becomes_markup(browser: Browser, run: Path) -> None
         assert browser.faults() == []
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_open_page_of_the_viewer_shows_what_was_explained_meanwhile(
     browser: Browser, run: Path
 ) -> None:

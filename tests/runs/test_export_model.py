@@ -100,7 +100,7 @@ def test_plain_transformers_and_peft_compute_what_the_policy_of_the_run_does(
     assert not (merged / "adapter_config.json").exists()
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_card_says_what_the_run_wrote_down(run: Path, thin_model: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.part").mkdir()
     (tmp_path / ".out.part" / "old").touch()  # of an export that was killed
@@ -207,7 +207,7 @@ def test_weights_that_are_not_those_of_the_run_are_refused(
     assert refused(capsys, damaged, tmp_path / "out", "--policy", policy)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_an_adapter_on_a_base_that_was_drawn_is_exported_merged(
     thin_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,7 +96,7 @@ def mean_return(x: str, o: str, count: int = 400) -> float:
     return sum(episode.returns()["x"] for episode in episodes) / count
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_players_are_as_strong_as_enumeration_says():
     strength = {False: "random_legal", True: "tic_tac_toe_perfect"}
     exact = {(x, o): expected(EMPTY, (x, o)) for x in strength for o in strength}
@@ -126,7 +126,7 @@ def test_a_noise_that_is_no_probability_is_refused():
         played_all([Plan(scenario, seats)])
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_who_plays_by_the_board_alone_learns_it_against_both_anchors():
     """A few updates of the shipped recipe: one table for both sides, scored on each side against
     players that never learn."""

@@ -84,7 +84,7 @@ def test_what_lay_and_what_could_be_known_differ() -> None:
     assert any(lay * known < 0 for lay, known in true)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_common_random_numbers_leave_a_fraction_of_the_variance() -> None:
     base = forks_of(KUHN, KUHN_PLAYERS, 703)
     agent = base.episode.turns[0].agent
@@ -156,7 +156,7 @@ def test_a_message_is_worth_what_the_listener_makes_of_it() -> None:
     assert error < 0.06
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_a_listener_could_know_is_what_it_heard() -> None:
     values = []
     for seed in range(8):

@@ -53,7 +53,7 @@ def test_a_babbler_is_not_consistent_and_may_be_heard() -> None:
     assert one.nats == pytest.approx(math.log(4), abs=0.1)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_half_a_listener_has_half_the_influence() -> None:
     some = []
     for seed in range(6):

@@ -118,7 +118,7 @@ def test_a_models_prompt_is_what_direct_would_have_shown() -> None:
         assert texts == named, name
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_stream_holds_what_one_piece_holds() -> None:
     openai = pytest.importorskip("openai")
     seen: list[Any] = []
@@ -592,7 +592,7 @@ def test_a_program_that_raises_fails_that_play_and_takes_the_next(capsys: Any) -
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("turn_based", [True, False])
 def test_a_policy_learns_behind_programs(tmp_path: Path, turn_based: bool) -> None:
     """Under the gate of a training: nobody waits for a program that thinks, and none is stuck."""
@@ -630,7 +630,7 @@ def test_without_a_desk_the_seat_says_what_to_type() -> None:
         gem_ma.run(load("dilemma", ["agents.player_0.behaviour=program"], configs_first=True))
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_command_plays_a_config_with_a_program(tmp_path: Path) -> None:
     import subprocess
     import sys

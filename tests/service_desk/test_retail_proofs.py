@@ -57,7 +57,7 @@ def lone(kind: str, **fields: Any) -> Task:
     return pick(fits)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_every_emitted_task_holds_its_proofs_again() -> None:
     for task in RICH:
         assert prove(task, ALL.world(task)) == task.proof

@@ -511,7 +511,7 @@ def test_random_calls_on_a_generated_shop_agree_with_the_slow_desk(seed: int) ->
     assert beside(build_tables(seed), random.Random(seed), 300, 20) > 20
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @needs_tau
 def test_random_calls_on_tau_benchs_data_agree_with_the_slow_desk() -> None:
     assert beside(theirs(), random.Random(7), 2000, 500) > 300

@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_string_hashes() -> None
 GOLDEN = "e8d9394189b14ece9a301da4b628ff9ddecd70b8a5e46689ffb76f3bf93dda3f"
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_splits_share_neither_seeds_nor_worlds_and_no_id_or_content_stands_twice() -> None:
     splits = {split: SHOP.tasks(split) for split in SPLITS}
     seeds = [tasks.first + index for tasks in splits.values() for index in range(len(tasks))]  # type: ignore[attr-defined]

@@ -50,7 +50,7 @@ def test_a_hang_is_found(hang, outer) -> None:
     assert time.monotonic() - began < 8
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_an_outer_limit_goes_on_and_the_last_one_takes_all_away() -> None:
     kinds = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_PROF: signal.SIGPROF}
     before = [signal.getsignal(number) for number in kinds.values()]
@@ -100,7 +100,7 @@ def test_the_kit_ends_when_its_time_is_up_and_says_what_it_did_not_test() -> Non
     assert Dear.plays - begun > 4 * begun
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_was_found_before_is_told() -> None:
     with pytest.raises(ConformanceError, match="finite"):
         check_scenario(Dear(float("nan")), seeds=range(3), cpu_s=0.05)

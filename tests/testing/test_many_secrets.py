@@ -129,13 +129,13 @@ def findings(kind, leak):
     return [], ()
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("kind", [Wolves, Values])
 def test_secrets_of_eight_agents_are_tested_and_clean(kind):
     assert findings(kind, "") == ([], ())
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize(
     "leak", ["told", "order", "looked", "sender", "length", "legal", "dead", "drawn before"]
 )
@@ -187,7 +187,7 @@ class Strangers(Wolves):
     teams = {"red": ("nobody",)}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("kind", [Unequal, Strangers])
 def test_teams_that_do_not_add_up_are_found(kind):
     assert [finding for finding in findings(kind, "")[1] if finding.rule == 7]

@@ -201,7 +201,7 @@ def test_a_replay_runs_nothing_and_a_fork_goes_on() -> None:
         assert seen(each, "a") == "2: two"
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("name", ["kuhn_poker", "dilemma", "guess_number", "tic_tac_toe"])
 def test_the_rules_of_a_game_hold_with_a_tool_in_it(name: str) -> None:
     inner = make(name)

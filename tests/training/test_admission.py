@@ -166,7 +166,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("shape", SHAPES)
 def test_with_tables_the_record_is_that_of_steps_that_wait_for_each_other(tmp_path, shape):
     trained(tmp_path / "steps", small(*SHAPES[shape]))
@@ -231,7 +231,7 @@ def seconds(monkeypatch, *words: str) -> float:
     return run(train(loaded, worlds_of(loaded), open_policies(loaded), None))[1]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_last_long_plays_of_a_step_hold_up_no_other(monkeypatch):
     spent = {}
     for name, words in {

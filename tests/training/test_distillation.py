@@ -82,7 +82,7 @@ def test_a_student_comes_to_the_play_of_its_teacher(how: str, master: Path) -> N
         assert taught["unchanged"] == ["teacher"] and "learned_nothing" not in taught
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_in_the_reward_a_teacher_is_followed_too(master: Path) -> None:
     rows: list[Any] = []
     how = "train.loss={kl: 1, kl_in: reward, reference: teacher}"
@@ -190,7 +190,7 @@ def other(kuhn_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("words", [(), ("policies.main.constrain=legal",)])
 def test_a_language_model_is_pulled_as_a_loop_over_tokens_says(
     kuhn_model: Path, other: Path, words: tuple[str, ...]

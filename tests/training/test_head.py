@@ -348,7 +348,7 @@ def test_a_pass_on_a_cpu_keeps_what_a_laptop_holds() -> None:
     assert tokens(tiny) > 1 << 17
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_every_config_of_transformers_bounds_a_pass_or_leaves_it_unbounded() -> None:
     """Some list a size for each layer, some have no name for it, some hold two texts."""
     from types import SimpleNamespace

@@ -533,7 +533,7 @@ def test_demonstrations_that_cannot_be_cloned_are_refused(thin_model: Path) -> N
 # -- ratios, reference, correction ---------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("ratio", ["token", "turn_sum"])
 def test_the_divergence_from_the_start_is_zero_at_the_start_and_pulls_back_later(
     ratio: str, thin_model: Path

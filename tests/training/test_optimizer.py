@@ -134,7 +134,7 @@ def test_a_cosine_that_ends_where_it_begins_is_refused() -> None:
         run_training(load("kuhn_table", words, configs_first=True).config)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_turns_that_their_limit_cut_may_teach_nothing(thin_model: Path) -> None:
     words: list[Any] = [
         f"policies.main.model=transformers/{thin_model}",

@@ -188,7 +188,7 @@ def both(tmp_path: Path, settings: Config, dies: set[int]) -> list[str]:
     return jobs
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_training_on_workers_is_the_same_to_the_byte_also_where_some_are_killed(
     tmp_path: Path,
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_training_on_workers_is_the_same_to_the_byte_also_where_some_are_kille
     assert len(jobs) - 3 == len(set(jobs))  # lost ones were asked for again, as they were
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_forks_are_played_on_workers_as_well(tmp_path: Path) -> None:
     more = ("train.chunk=5", "train.fork={at: 0, width: 2}", "train.steps=2", "train.save_every=1")
     jobs = both(tmp_path, settings_of("kuhn_table", *SMALL, *more), {3})

@@ -328,7 +328,7 @@ def test_the_manifest_tells_the_weights_of_each_seed_and_a_trained_model_goes_on
         assert again[0] == ended["weights"]["speaker"]
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_check_says_what_is_drawn_from_which_seed(models: dict[int, Path]) -> None:
     from gem_ma.training.schedule.checks import seeds
 

@@ -133,7 +133,7 @@ def test_episodes_come_in_the_order_of_their_plans_whatever_ends_first():
     assert len({episode.id for episode in episodes}) == 8
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_same_config_gives_the_same_run_and_another_seed_another(tmp_path):
     for name, overrides in (
         ("a", ()),

@@ -353,7 +353,7 @@ def test_a_stack_of_wrappers_keeps_all_rules(name: str) -> None:
     assert (4 in report.passed) == (name in ("kuhn_poker", "referential"))
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_secrets_are_dealt_anew_through_wrappers() -> None:
     class Shows(Kuhn):
         """Tells player_1 the card of player_0 at the start."""

@@ -248,7 +248,7 @@ class Open(HiddenProfile):
         yield from super().play(rng, task)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_leak_is_found(marked):
     with pytest.raises(ConformanceError) as caught:

@@ -372,7 +372,7 @@ class Open(TwentyQuestions):
         return guess
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_lie_that_is_shown_is_found():
     with pytest.raises(ConformanceError) as caught:
         check_scenario(Open(), skip=tuple(set(range(1, 14)) - {4}))
