@@ -171,9 +171,8 @@ def study(
         cells.keep_config(loaded, path)
         playing = cells.Playing(Silent(), Silent(), compared, fresh)
         wait(playing.all(opened, path, loaded))
-        typed = {"overrides": overrides, "n": n, "measures": measures}
-        words = "".join(f", {key}={value!r}" for key, value in typed.items() if value)
-        command = f"gem_ma.study({str(source)!r}{words})"
+        typed = ", ".join(map(repr, (str(source), overrides)))
+        command = f"gem_ma.study({typed}, n={n}, measures={measures!r})"
         summary = cells.keep_comparison(loaded, playing.made, compared, path, command)
     heads = {f"cell {' x '.join(at)}: ": cell.summary for at, cell in playing.made.items()}
     _check_heard(path, heads)

@@ -38,7 +38,7 @@ from gem_ma.runs.cells import (
     study_path,
 )
 from gem_ma.runs.open import Opened
-from gem_ma.runs.store import hold_folder, list_runs
+from gem_ma.runs.store import hold_folder
 from gem_ma.scores.studies import Cell
 from gem_ma.scores.unheard import lines_of
 
@@ -125,9 +125,6 @@ def study(
             total = min(total, tournament.plays)
         cells = _play(loaded, opened, path, stopping, total, compared, fresh, quiet)
         if stopping.signal:
-            # of cells that an earlier command has played, too
-            played = sum(run["episodes"] for run in list_runs(path))
-            progress_line(f"{played} of {total} episodes have been played")
             raise Interrupted(stopping.code, stopping.resume)
         summary = keep_comparison(loaded, cells, compared, path, again)
     show_study(summary, path, as_json, _page(loaded, summary, path), report.tables)

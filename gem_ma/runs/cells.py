@@ -110,10 +110,9 @@ def keep_comparison(
         rated = tournament_table(found, copied, gaps)
     # of all commands so far: what is typed later is added
     tags = [tag for cell in cells.values() for tag in read_tags(read_manifest(path / cell.run))]
-    # all are played; those of an earlier command that wanted more, too
-    planned = sum(cell.summary["episodes"] for cell in cells.values())
     summary = {"schema": 1, "name": loaded.stem, "tags": list(dict.fromkeys(tags))}
-    summary |= {"command": command, "planned": planned}
+    # all are played
+    summary |= {"command": command, "planned": sum(x.summary["episodes"] for x in cells.values())}
     summary |= {**compared, "mix": mixed}
     summary["tournament"] = rated
     # NaN is not JSON, and most readers refuse it

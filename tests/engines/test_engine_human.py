@@ -230,7 +230,6 @@ def test_questions_do_not_interleave_and_the_loop_goes_on_meanwhile() -> None:
     reader, writer = os.pipe()
     output = io.StringIO()
     terminal = os.fdopen(reader, "r", encoding="utf-8")
-    # of two seats
     engines = [Human("me", force=True, input=terminal, output=output) for _ in range(2)]
 
     async def main() -> list[str]:

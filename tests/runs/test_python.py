@@ -125,7 +125,7 @@ def test_an_empty_folder_name_is_none_and_not_the_working_folder(here: Path) -> 
     cells = "grid: {scenario.rounds: [1, 2]}\n"
     study.write_text(f"scenario: {{id: dilemma}}\nagents: {{player_*: random_legal}}\n{cells}")
     made = gem_ma.study(str(study), ["run.baselines=false"], n=1, out="")
-    assert made["command"].endswith("pairs.yaml', overrides=['run.baselines=false'], n=1)")
+    assert made["command"].endswith("pairs.yaml', ['run.baselines=false'], n=1, measures=())")
     assert [path.name for path in here.iterdir()] == ["runs"]
 
 

@@ -19,9 +19,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import gem_ma.cli.study as study_command
 from gem_ma.cli.main import main
-from gem_ma.cli.stopping import Interrupted
 from gem_ma.config.loading import load, load_study
 from gem_ma.kernel.episode import End, Entry, Episode, Seat
 from gem_ma.kernel.errors import ConfigError, GemMaError, StoreError
@@ -680,25 +678,8 @@ def test_the_returns_of_who_is_studied_come_first(tmp_path: Path) -> None:
         fewer["planned"] == sum(cell["episodes"] for cell in fewer["cells"]) == 12
     )  # what an earlier command played is counted too
     more = ("study", "who.yaml", "-n", "2", "--measure", "welfare", "--out", "out")
-    assert json.loads(gem_ma(*more, "--json", cwd=tmp_path).stdout)["command"] == " ".join(
-        ("gem-ma", *more)
-    )
-
-
-def test_a_study_that_is_stopped_counts_the_plays_of_all_cells(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(folder)
-    assert gem_ma("study", "who.yaml", "--out", "out", "-n", "1", cwd=folder).returncode == 0
-
-    def stopped(loaded: object, opened: object, path: Path, stopping: Any, *_: Any) -> Any:
-        stopping.signal = signal.SIGINT
-        return {}  # it has come to no cell yet
-
-    monkeypatch.setattr(study_command, "_play", stopped)
-    with pytest.raises(Interrupted):
-        study_command.study(load_study("who.yaml"), Path("out"), "again")
-    assert "8 of 96 episodes have been played" in capsys.readouterr().err
+    found = json.loads(gem_ma(*more, "--json", cwd=tmp_path).stdout)
+    assert found["command"] == " ".join(("gem-ma", *more))
 
 
 def test_a_cell_is_an_ordinary_run_folder(folder: Path) -> None:
@@ -960,8 +941,8 @@ def test_the_folder_of_a_study_is_no_run_and_says_so(folder: Path) -> None:
 def test_a_model_is_opened_once_and_kept_while_a_later_cell_needs_it(tmp_path: Path) -> None:
     text = """\
 scenario: {id: kuhn_poker, tasks: 2}
-agents: {player_0: {policy: a}, player_1: {policy: b}}
-policies: {}
+agents: {player_0: {policy: a, memory: {window: 1, summary: c}}, player_1: {policy: b}}
+policies: {c: {model: scripted/echo}}
 grid:
   policies.a: {one: {model: table/softmax}, two: {model: table/softmax, temperature: 0.5}}
   policies.b: {x: {model: table/softmax}, y: {model: table/softmax, temperature: 0.1}}
@@ -974,20 +955,9 @@ grid:
         and seen[0]["b"] is seen[2]["b"]
         and seen[1]["b"] is seen[3]["b"]
     )
+    assert all(one["c"] is seen[0]["c"] for one in seen)
     # what no later cell needs is gone
-    assert seen[0]["a"] is not seen[2]["a"] and len(policies.open) == 2
-
-
-def test_a_policy_that_writes_summaries_alone_is_open_in_a_cell(tmp_path: Path) -> None:
-    text = """\
-scenario: {id: guess_number, tasks: 1}
-agents: {player: {policy: main, memory: {window: 1, summary: writer}}}
-policies: {main: {model: scripted/random_legal}, writer: {model: scripted/echo}}
-grid: {agents.player.memory.window: [1, 2]}
-"""
-    study = load_study(written(tmp_path, text))
-    policies = Policies(list(study.cells.values()))
-    assert [[*policies.of(cell)] for cell in open_cells(study).values()] == [["main", "writer"]] * 2
+    assert seen[0]["a"] is not seen[2]["a"] and len(policies.open) == 3
 
 
 @pytest.mark.long
