@@ -42,7 +42,7 @@ from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.worlds import World, Worlds, worlds_of
+from gem_ma.runs.worlds import World, Worlds
 from gem_ma.scores.groups import Id
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
@@ -68,7 +68,7 @@ def with_person(
     loaded = load(source, words).without_training()
     # baselines are for scores, and nobody waits for them after a game
     chosen = ["run.baselines=false", f"run.seed={seed}"]
-    for world in worlds_of(loaded.config, base=loaded.base).played:
+    for world in Opened.of(loaded.config, loaded.base).worlds.played:
         section = f"scenarios.{world.name}." if world.name else ""
         chosen += _tasks(world, section or "scenario.", words, plays, seed)
         if agent in world.config.agents:
