@@ -8,20 +8,19 @@ know it as any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from gem_ma import registry
 from gem_ma.config.loading import Loaded, load
-from gem_ma.config.playing import AgentSettings
 from gem_ma.config.schema import sections_of
 from gem_ma.config.settings import Config
 from gem_ma.engines.capabilities import Findable, declares
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import in_quotes, near
-from gem_ma.runs.playing import seated_as
+from gem_ma.runs.playing import places_of, seated_as
 from gem_ma.runs.worlds import seats_by_name
 from gem_ma.system.options import signature
 
@@ -43,11 +42,8 @@ def seated(
     overrides = plain[1:]
     if seats:
         loaded = _before(source, overrides)
-        before = seats_by_name(loaded.config, base=loaded.base)
-        overrides = (
-            *overrides,
-            *(_seat(loaded.config, before, name, who) for name, who in seats),
-        )
+        for name, who in seats:
+            overrides = (*overrides, *_seat(loaded, name, who))
     return source, (*overrides, *_address_overrides(source, overrides, addresses))
 
 
@@ -132,22 +128,27 @@ def _next(name: str, left: Iterator[str]) -> str:
     return who
 
 
-def _seat(config: Config, seats: Mapping[str, AgentSettings], name: str, who: str) -> str:
-    """The override that seats somebody as an agent of a config, which `seats` has by name."""
+def _seat(loaded: Loaded, name: str, who: str) -> list[str]:
+    """The overrides that seat somebody as an agent of a config."""
+    agents = [*seats_by_name(loaded.config, base=loaded.base)]
     # as most shells' users type it: player-0 for player_0
-    agent = next((a for a in (name, name.replace("-", "_")) if a in seats), None)
+    agent = next((a for a in (name, name.replace("-", "_")) if a in agents), None)
     if agent is None:
-        raise click.UsageError(_unknown(name, [*seats]))
-    key = f"agents.{in_quotes(agent)}"
+        raise click.UsageError(_unknown(name, agents))
+    places = places_of(agent, loaded)
     engine, slash, _ = who.partition("/")
     is_model = engine in registry.catalog("engines") and (slash or who == "human")
     if not is_model:
-        return seated_as(key, seats[agent], behaviour=who)
+        return [seated_as(key, seat, behaviour=who) for key, seat in places.items()]
     model = who if slash else f"{who}/me"
-    # a seat that a model has already keeps how it asks that model
-    if seats[agent].policy is not None:
-        return f"{key}.model={model}"
-    return seated_as(key, seats[agent], model=model, **_behaviour(config, agent, model))
+    behaviour = _behaviour(loaded.config, agent, model)
+    return [
+        # a seat that a model has already keeps how it asks that model
+        seated_as(key, seat, model=model, **behaviour)
+        if seat.policy is None
+        else f"{key}.model={model}"
+        for key, seat in places.items()
+    ]
 
 
 def _behaviour(config: Config, agent: str, model: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gem_ma.config.check import single
 from gem_ma.config.loading import Loaded, load
 from gem_ma.config.playing import AgentSettings
+from gem_ma.config.seats import key_of
 from gem_ma.driver.rollout import Plan, play_many
 from gem_ma.engines.base import Policy, asks_person
 from gem_ma.engines.capabilities import Priced
@@ -42,7 +43,7 @@ from gem_ma.record.codec import REPLY
 from gem_ma.runs.costs import costs_of, other_models
 from gem_ma.runs.open import Opened
 from gem_ma.runs.store import RunFolder
-from gem_ma.runs.worlds import World, Worlds
+from gem_ma.runs.worlds import World, Worlds, seats_by_name
 from gem_ma.scores.groups import Id
 from gem_ma.system.files import MOST_LINE, append, is_file, read, remove
 
@@ -69,13 +70,27 @@ def with_person(
     # baselines are for scores, and nobody waits for them after a game
     chosen = ["run.baselines=false", f"run.seed={seed}"]
     for world in Opened.of(loaded.config, loaded.base).worlds.played:
-        section = f"scenarios.{world.name}." if world.name else ""
-        chosen += _tasks(world, section or "scenario.", words, plays, seed)
-        if agent in world.config.agents:
-            # a seat of the world itself goes before that of all
-            seat = f"{section}agents.{in_quotes(agent)}"
-            chosen.append(seated_as(seat, world.config.agents[agent], model="human/me"))
+        chosen += _tasks(world, words, plays, seed)
+    for key, seat in places_of(agent, loaded).items():
+        chosen.append(seated_as(key, seat, model="human/me"))
     return load(source, (*words, *chosen)).without_training()
+
+
+def places_of(agent: str, loaded: Loaded) -> dict[str, AgentSettings]:
+    """Key -> the seat that an agent has there; a seat of a scenario's own goes before that of
+    all."""
+    config = loaded.config
+    key = f"agents.{in_quotes(agent)}"
+    if not config.scenarios:
+        seats = seats_by_name(config, base=loaded.base)
+        return {key: seats[agent]} if agent in seats else {}
+    places: dict[str, AgentSettings] = {}
+    for world in Opened.of(config, loaded.base).worlds.played:
+        if agent in world.config.agents:
+            own = key_of(agent, config.scenarios[world.name].agents) is not None
+            place = f"scenarios.{world.name}.{key}" if own else key
+            places.setdefault(place, world.config.agents[agent])
+    return places
 
 
 def seated_as(key: str, before: AgentSettings, **who: str) -> str:
@@ -84,10 +99,10 @@ def seated_as(key: str, before: AgentSettings, **who: str) -> str:
     return f"{key}={json.dumps({**who, 'tools': tools} if tools else who)}"
 
 
-def _tasks(world: World, section: str, words: Sequence[str], plays: int, seed: int) -> list[str]:
+def _tasks(world: World, words: Sequence[str], plays: int, seed: int) -> list[str]:
     """Which tasks are played: those that were typed, else some that the seed draws; in a scenario
     of one task the seed alone makes the difference."""
-    key = f"{section}tasks="
+    key = f"scenarios.{world.name}.tasks=" if world.name else "scenario.tasks="
     if any(word.startswith((key, "scenario.tasks=")) for word in words):
         return []
     tasks = world.scenario.tasks(world.config.only.split)

@@ -364,3 +364,7 @@ def test_who_is_seated_has_the_tools_of_the_seat_and_in_every_world(tmp_path: Pa
     played = worlds_of(with_person(source, (), "player_0", plays=2, seed=1).config)
     for world in played.played:
         assert world.config.agents["player_0"].policy and world.config.only.tasks == 2
+    model = load(*seated(source, ("--player-0", "scripted/echo", "--player_1", "silent")))
+    for world in worlds_of(model.config).played:
+        player_0, player_1 = world.config.agents.values()
+        assert player_0.policy and player_1.seat.behaviour == "silent"
