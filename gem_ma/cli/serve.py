@@ -24,6 +24,7 @@ from gem_ma.cli.train import learn
 from gem_ma.config.loading import Loaded, load
 from gem_ma.kernel.errors import ConfigError
 from gem_ma.kernel.spelling import in_quotes
+from gem_ma.runs.playing import places_of
 from gem_ma.runs.store import run_path
 from gem_ma.serving.desk import DESK, PATIENCE_S, Desk
 from gem_ma.system.loopback import library
@@ -77,10 +78,12 @@ def command(
     """
     changes = {"scenario.tasks": tasks, "run.concurrency": concurrency}
     # a program in place of the behaviour, whose options nobody reads then; the run's digest knows
+    before = load(source, overrides, configs_first=True, typed=True)
     extra = [
         word
-        for seat in map(in_quotes, seats)
-        for word in (f"agents.{seat}.behaviour=program", f"agents.{seat}.options={{}}")
+        for seat in seats
+        for key in places_of(seat, before) or (f"agents.{in_quotes(seat)}",)
+        for word in (f"{key}.behaviour=program", f"{key}.options={{}}")
     ]
     extra += [f"{key}={value}" for key, value in changes.items() if value is not None]
     loaded = load(source, (*overrides, *extra), configs_first=True, typed=True)
@@ -151,8 +154,7 @@ def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
         raise ConfigError(
             "train.fork: a program cannot be set back to an earlier turn; take it out"
         )
-    for seat in seats:
-        policy = config.agents[seat].policy
+    for policy in {place.policy for seat in seats for place in places_of(seat, loaded).values()}:
         # its prompts are its own, so nothing says what an id was chosen among
         if policy in train.policies and config.policies[policy].options.get("constrain"):
             raise ConfigError(

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gem_ma.cli import serve
 from gem_ma.cli.seats import seated
-from gem_ma.config.loading import load
+from gem_ma.config.loading import Loaded, load
 from gem_ma.runs.playing import with_person
 from gem_ma.runs.store import list_runs
 from gem_ma.runs.worlds import worlds_of
@@ -368,3 +369,17 @@ def test_who_is_seated_has_the_tools_of_the_seat_and_in_every_world(tmp_path: Pa
     for world in worlds_of(model.config).played:
         player_0, player_1 = world.config.agents.values()
         assert player_0.policy and player_1.seat.behaviour == "silent"
+
+
+def test_a_served_seat_is_that_of_every_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = "a: {id: dilemma, agents: {player_0: silent}}, b: dilemma"
+    source = tmp_path / "worlds.yaml"
+    source.write_text(f"scenarios: {{{worlds}}}\nagents: {{'*': first_legal}}\n")
+    served: list[Loaded] = []
+    monkeypatch.setattr(serve, "_serve", lambda loaded, *rest: served.append(loaded))
+    serve.command.main([str(source), "--seat", "player_0"], standalone_mode=False)
+    for world in worlds_of(served[0].config).played:
+        seats = [seat.seat.behaviour for seat in world.config.agents.values()]
+        assert seats == ["program", "first_legal"]
