@@ -74,12 +74,14 @@ def played(results: Results, players: Mapping[str, str]) -> dict[Id, list[Side]]
 
 
 def matches_of(play: Id, sides: Sequence[Side]) -> list[Match]:
-    """A match for every two players of different sides; nobody meets itself."""
+    """A match for every two players of different sides; nobody meets itself, and of two who both
+    sit on both sides a play tells nothing."""
     found = []
     for (ours, mine), (theirs, other) in combinations(sides, 2):
         returns = (mine, mine if is_tie(mine, other) else other)
         for pair in product(dict.fromkeys(ours), dict.fromkeys(theirs)):
-            if pair[0] != pair[1]:
+            are_mixed = pair[0] in theirs and pair[1] in ours
+            if pair[0] != pair[1] and not are_mixed:
                 found.append(Match(play[:2], pair, pair, returns, (False, False)))
     return found
 
