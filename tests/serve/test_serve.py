@@ -309,11 +309,11 @@ def test_a_silent_program_fails_its_play_alone_and_the_record_says_so() -> None:
         time.sleep(0.1)  # so that the other one has its seat
         passes_on(address)
 
-    played = episodes(plans(3), policies(clerk()), silent, later, patience_s=0.6)
+    played = episodes(plans(3), policies(clerk()), silent, later, patience_s=2.5)
     ends = sorted(each.end.value for each in played)
     assert ends == ["failed", "terminated", "terminated"]
     (error,) = [each.error for each in played if each.error]
-    assert error == "ProgramError: agent 'clerk': its program was not heard of for 0.6 s, in turn 1"
+    assert error == "ProgramError: agent 'clerk': its program was not heard of for 2.5 s, in turn 1"
 
 
 def test_a_seat_that_nobody_takes_is_waited_for() -> None:
