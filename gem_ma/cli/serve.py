@@ -154,7 +154,8 @@ def check(loaded: Loaded, seats: Sequence[str], learns: bool) -> None:
         raise ConfigError(
             "train.fork: a program cannot be set back to an earlier turn; take it out"
         )
-    for policy in {place.policy for seat in seats for place in places_of(seat, loaded).values()}:
+    places = (place for seat in seats for place in places_of(seat, loaded).values())
+    for policy in dict.fromkeys(place.policy for place in places):
         # its prompts are its own, so nothing says what an id was chosen among
         if policy in train.policies and config.policies[policy].options.get("constrain"):
             raise ConfigError(

@@ -80,7 +80,7 @@ def _meant(text: str, legal: Sequence[str]) -> str | None:
     return None
 
 
-def _named(line: str, folded: _Folded) -> dict[str, bool]:
+def _named(line: str, folded: _Choices) -> dict[str, bool]:
     """Folded choice that stands in a folded line -> whether it is only denied there."""
     return {
         key: all(_denied(line, place) for place in places)
@@ -98,20 +98,20 @@ def _denied(line: str, place: re.Match[str]) -> bool:
 # a list that loses a string with every turn holds the others again and again
 _MOST_KNOWN = 4096
 _fold_choice = lru_cache(maxsize=_MOST_KNOWN)(fold)
-_FOLDED: set[str] = set()  # choices that are their own folded form
+_PLAIN: set[str] = set()  # choices that are their own folded form
 
 
 # folded form -> legal string, None where two legal strings share the form, because then it names
 # neither; or the legal strings themselves, where each is its own folded form
-_Folded = Mapping[str, str | None] | Sequence[str]
+_Choices = Mapping[str, str | None] | Sequence[str]
 
 
-def _folded(legal: Sequence[str]) -> _Folded:
+def _folded(legal: Sequence[str]) -> _Choices:
     # a list that changes with every turn is seldom asked for twice: nothing is made of it
-    return legal if _FOLDED.issuperset(legal) else _by_form(tuple(legal))
+    return legal if _PLAIN.issuperset(legal) else _by_form(tuple(legal))
 
 
-def _choice(folded: _Folded, key: str) -> str | None:
+def _choice(folded: _Choices, key: str) -> str | None:
     return folded[key] if isinstance(folded, dict) else key
 
 
@@ -124,8 +124,8 @@ def _by_form(legal: tuple[str, ...]) -> Mapping[str, str | None]:
         for key, several in Counter(map(_fold_choice, choices)).items():
             if several > 1:
                 folded[key] = None
-    if len(_FOLDED) < _MOST_KNOWN:
-        _FOLDED.update(key for key, choice in folded.items() if key == choice)
+    if len(_PLAIN) < _MOST_KNOWN:
+        _PLAIN.update(key for key, choice in folded.items() if key == choice)
     return folded
 
 
